@@ -1,8 +1,10 @@
+#include <cmath>
 #include <iostream>
 #include <memory>
 
 #include <nlohmann/json.hpp>
 
+#include "penstock/base/error.h"
 #include "penstock/base/json_text.h"
 #include "penstock/base/read_text.h"
 #include "penstock/cli/text_file.h"
@@ -20,13 +22,15 @@ constexpr std::uint64_t most_trace_bytes = std::uint64_t{1} << 30;
 
 Trace load_trace(const std::string& path) { return read_file(path, read_trace, {.most_bytes = most_trace_bytes}); }
 
+constexpr const char* trace_help = "a file written by `penstock train --trace FILE`";
+
 /// The input file and the outputs.
 struct TraceFiles {
   std::string trace;
   std::string output = "-";
 
   void add_to(CLI::App& verb) {
-    verb.add_option("trace", trace, "a file written by `penstock train --trace FILE`")->type_name("FILE")->required();
+    verb.add_option("trace", trace, trace_help)->type_name("FILE")->required();
     verb.add_option("--output", output, "where to write; - is standard output")
         ->type_name("FILE")
         ->capture_default_str();
@@ -108,10 +112,33 @@ void report_as(const TraceReport& wanted) {
     write_text(wanted.files.output, text);
 }
 
+struct TraceCheck {
+  std::string trace;
+  double tolerance_us = 0;
+
+  void add_to(CLI::App& verb) {
+    verb.add_option("trace", trace, trace_help)->type_name("FILE")->required();
+    verb.add_option("--tolerance", tolerance_us,
+                    "largest error of the clocks of several hosts, in microseconds (docs/trace_format.md)")
+        ->type_name("US")
+        ->check(CLI::Range(0.0, 1e9))
+        ->capture_default_str();
+  }
+};
+
+void check(const TraceCheck& wanted) {
+  constexpr double ns_per_us = 1e3;
+  const OrderCheck check = check_order(load_trace(wanted.trace), std::llround(wanted.tolerance_us * ns_per_us));
+  require<Failure>(!check.violation, wanted.trace, ": ", check.violation.value_or(""));
+  require<DataError>(check.steps > 0, wanted.trace, ": has no step that all ranks have recorded");
+  std::cout << "in order: " << check.instructions << " instructions of " << check.steps << " step"
+            << (check.steps == 1 ? "" : "s") << "\n";
+}
+
 }  // namespace
 
 void add_trace_verb(CLI::App& program) {
-  CLI::App* verb = program.add_subcommand("trace", "analyse a traced run, as a table or a picture");
+  CLI::App* verb = program.add_subcommand("trace", "analyse a traced run, as a table or a picture, or check it");
   verb->footer("Example:\n  penstock trace report trace.json");
 
   CLI::App* report =
@@ -120,6 +147,12 @@ void add_trace_verb(CLI::App& program) {
   wanted->add_to(*report);
   report->footer("Example:\n  penstock trace report trace.json");
   report->callback([wanted] { report_as(*wanted); });
+
+  CLI::App* validate = verb->add_subcommand("validate", "check that no instruction ran before what it depends on");
+  auto checked = std::make_shared<TraceCheck>();
+  checked->add_to(*validate);
+  validate->footer("Example:\n  penstock trace validate trace.json");
+  validate->callback([checked] { check(*checked); });
 
   CLI::App* svg = verb->add_subcommand("svg", "the median step above its prediction, as a picture");
   auto files = std::make_shared<TraceFiles>();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "penstock/trace/account.h"
+#include "penstock/trace/check_order.h"
 #include "penstock/trace/chrome.h"
 #include "penstock/trace/recorder.h"
 #include "penstock/trace/schedule_json.h"
