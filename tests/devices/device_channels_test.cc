@@ -10,8 +10,11 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "penstock/transport/host_id.h"
+#include "penstock/transport/physical_device.h"
 #include "penstock/world/rank_device.h"
 #include "tests/devices/joined_here.h"
 #include "tests/devices/joined_jobs.h"
@@ -184,6 +187,35 @@ TEST_F(DeviceChannels, ranks_on_another_type_of_device_are_refused) {
                  "the transport streams carries tensors of devices of type test, but rank 0 is on cpu: give it such a "
                  "device, or use --transport gloo");
   }
+}
+
+TEST_F(DeviceChannels, two_ranks_on_one_device_are_refused_where_the_library_needs_one_for_each) {
+  DeviceGroups groups = stream_groups();
+  groups.needs_own_devices = true;
+  JoinedWorld joined({.stages = 2}, groups);
+  DeepNetwork network;
+  try {
+    Pipeline(joined.world, network, cross_entropy, {.micro_batches = 4, .device = "test:1"});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "rank 0 and rank 1 have the same device, test:1, and streams needs one for each rank: give each rank "
+                 "its own, or use --transport gloo");
+  }
+}
+
+TEST(PhysicalDevice, is_told_by_host_and_entry_of_the_visible_devices) {
+  const auto on = [](int index, const char* visible, const char* host = "a") {
+    return physical_device(test_device(index), [=](const char* variable) {
+      return std::string_view(variable) == host_variable ? host : visible;
+    });
+  };
+  EXPECT_EQ(on(1, nullptr), on(1, ""));
+  EXPECT_NE(on(1, nullptr), on(0, nullptr));
+  EXPECT_EQ(on(0, "1"), on(1, nullptr)) << "what a launcher gives each of its processes";
+  EXPECT_EQ(on(0, "3,1"), on(1, "0,3,2"));
+  EXPECT_NE(on(0, "3,1"), on(1, "3,1"));
+  EXPECT_NE(on(0, "3"), on(0, "3", "b"));
 }
 
 TEST_F(DeviceChannels, every_schedule_equals_the_cpu) { compare_deep_jobs(stream_groups()); }

@@ -82,8 +82,8 @@ TEST_F(Staging, no_rank_waits_for_its_stream_within_a_step) {
   for (int step = 0; step < 2; ++step) pipeline.train_step(inputs, targets).wait();
   stream_order().forget_synchronizations();
   pipeline.train_step(inputs, targets).wait();
-  // Every rank waits once for its stream, at the end of the step, and reads the device's clock. The staging threads wait
-  // for the copies of one value and one gradient of each micro-batch.
+  // Every rank waits once for its stream, at the end of the step, and reads the device's clock. The staging threads
+  // wait for the copies of one value and one gradient of each micro-batch.
   EXPECT_EQ(stream_order().synchronizations(),
             (std::map<std::string, int>{{"event", stages + 2 * micro_batches}, {"stream", stages}}));
 }

@@ -1,5 +1,5 @@
-// Trainings of ranks that are joined in this process (joined_here.h), each on a test device, compared with those of ranks
-// on the CPU, bit by bit.
+// Trainings of ranks that are joined in this process (joined_here.h), each on a test device, compared with those of
+// ranks on the CPU, bit by bit.
 #pragma once
 
 #include <map>

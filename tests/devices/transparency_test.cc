@@ -215,8 +215,8 @@ TEST_P(OnDevices, a_batch_of_the_program_on_a_device_is_taken_in_order) {
 
 TEST_P(OnDevices, inputs_of_an_inference_on_a_device_are_taken_in_order) {
   const auto outputs = [](const std::string& device, c10::Device there) {
-    // Of 8 rows of 24 bytes, which begin where an allocation may: on the CPU they are read in place, and their alignment
-    // changes bits in BLAS.
+    // Of 8 rows of 24 bytes, which begin where an allocation may: on the CPU they are read in place, and their
+    // alignment changes bits in BLAS.
     DeepPipeline deep({.micro_batches = 4, .device = device});
     torch::manual_seed(1);
     const c10::DeviceGuard guard(there);

@@ -1,5 +1,6 @@
 // The guarantees of control_plane.h, for every transport. What a rank that dies or stops does to the others,
 // process_faults_test.py shows.
+#include <cstdlib>
 #include <exception>
 #include <string>
 
@@ -7,6 +8,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/launch_environment.h"
 #include "penstock/transport/progress.h"
 #include "penstock/transport/records.h"
 #include "tests/transport/world_under_test.h"
@@ -63,6 +65,19 @@ TEST_P(ControlPlaneConformance, ranks_have_different_numbers_and_one_name) {
       EXPECT_TRUE(own.shares_host(from));  // tests run on one
       EXPECT_FALSE(own.is_lost(from));
     }
+  });
+}
+
+// For scripts that are written for torchrun. Other transports find these variables, or do without.
+TEST_P(ControlPlaneConformance, processes_that_mpi_joins_have_the_variables_of_torchrun) {
+  GetParam().each_rank([](Transport& own) {
+    if (own.name() != "mpi") return;
+    const auto value = [](const char* name) { return std::string(std::getenv(name) ? std::getenv(name) : ""); };
+    const bool is_set = own.size() > 1;
+    EXPECT_EQ(value("RANK"), is_set ? std::to_string(own.rank().value()) : "");
+    EXPECT_EQ(value("WORLD_SIZE"), is_set ? std::to_string(own.size()) : "");
+    EXPECT_EQ(value("LOCAL_RANK"), is_set ? value("OMPI_COMM_WORLD_LOCAL_RANK") : "");
+    EXPECT_EQ(launched_as().size, own.size());
   });
 }
 

@@ -62,6 +62,16 @@ TEST(PeerProcesses, report_one_that_ended_before_it_was_watched) {
   EXPECT_EQ(peers.ended()->rank, WorldRank(3));
 }
 
+TEST(PeerProcesses, of_one_number_are_told_apart_by_their_start) {
+  Child child;
+  const std::int64_t number = child.name().number;
+  const std::uint64_t start = start_of_process(number);
+  EXPECT_GE(start, start_of_process(::getpid()));
+  EXPECT_GT(start_of_process(::getpid()), 0U);
+  child.end();
+  EXPECT_NE(start_of_process(number), start);
+}
+
 // A container numbers its processes anew: the same number may be another process here.
 TEST(PeerProcesses, are_not_watched_across_containers) {
   Child child;

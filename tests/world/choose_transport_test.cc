@@ -9,7 +9,21 @@ namespace {
 
 using enum TransportKind;
 
-LaunchedAs launched(LaunchedAs::Kind kind, int size) { return {kind, 0, size, "a launcher"}; }
+LaunchedAs launched(LaunchedAs::Kind kind, int size) {
+  return {.kind = kind,
+          .rank = size - 1,
+          .size = size,
+          .by = "a launcher",
+          .has_launcher = kind != LaunchedAs::Kind::alone};
+}
+std::string refusal_of(TransportKind wanted, const LaunchedAs& launched, const BuiltTransports& built) {
+  try {
+    choose_transport(wanted, launched, built);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
 constexpr BuiltTransports both{.mpi = true, .gloo = true}, mpi_alone{.mpi = true}, gloo_alone{.gloo = true};
 
 TEST(ChooseTransport, one_process_has_threads_unless_mpi_is_asked_for) {
@@ -21,11 +35,37 @@ TEST(ChooseTransport, one_process_has_threads_unless_mpi_is_asked_for) {
   EXPECT_THROW(choose_transport(nccl, alone, both), ConfigError);
 }
 
-TEST(ChooseTransport, processes_of_mpirun_are_joined_by_what_the_build_has) {
+TEST(ChooseTransport, the_only_process_of_a_launcher_needs_no_gloo) {
+  LaunchedAs by_torchrun = launched(LaunchedAs::Kind::alone, 1);
+  by_torchrun.has_launcher = true;
+  for (const LaunchedAs& one : {by_torchrun, launched(LaunchedAs::Kind::mpi, 1)}) {
+    EXPECT_EQ(choose_transport(gloo, one, both), threads);
+    EXPECT_EQ(choose_transport(nccl, one, both), threads);
+    EXPECT_EQ(choose_transport(threads, one, both), threads);
+    EXPECT_EQ(choose_transport(mpi, one, both), mpi);
+  }
+  EXPECT_EQ(choose_transport(automatic, by_torchrun, both), threads);
+  EXPECT_EQ(choose_transport(automatic, launched(LaunchedAs::Kind::mpi, 1), both), mpi);
+}
+
+TEST(ChooseTransport, a_build_without_mpi_does_not_join_processes_of_mpirun) {
+  LaunchedAs two = launched(LaunchedAs::Kind::mpi, 2);
+  two.by = "mpirun (OMPI_COMM_WORLD_SIZE = 2)";
+  for (const TransportKind wanted : {automatic, mpi}) {
+    EXPECT_EQ(refusal_of(wanted, two, gloo_alone),
+              "rank 1 of 2 by mpirun (OMPI_COMM_WORLD_SIZE = 2), but this Penstock is built without MPI: use torchrun "
+              "or penstock launch --transport gloo, or build with MPI (-DPENSTOCK_MPI=ON)");
+    EXPECT_EQ(refusal_of(wanted, two, {}),
+              "rank 1 of 2 by mpirun (OMPI_COMM_WORLD_SIZE = 2), but this Penstock is built without MPI and without "
+              "Gloo: build with MPI (-DPENSTOCK_MPI=ON)");
+  }
+  EXPECT_EQ(choose_transport(gloo, two, gloo_alone), gloo);
+  EXPECT_EQ(choose_transport(automatic, launched(LaunchedAs::Kind::mpi, 1), gloo_alone), threads);
+}
+
+TEST(ChooseTransport, processes_of_mpirun_are_joined_by_mpi_or_what_is_asked_for) {
   const LaunchedAs two = launched(LaunchedAs::Kind::mpi, 2);
   EXPECT_EQ(choose_transport(automatic, two, both), mpi);
-  EXPECT_EQ(choose_transport(automatic, two, gloo_alone), gloo);
-  EXPECT_EQ(choose_transport(automatic, two, {}), mpi);  // whose error says what is missing
   EXPECT_EQ(choose_transport(gloo, two, both), gloo);
   EXPECT_EQ(choose_transport(nccl, two, both), nccl);
   EXPECT_THROW(choose_transport(threads, two, both), ConfigError);

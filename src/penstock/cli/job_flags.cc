@@ -206,7 +206,7 @@ void settle_defaults(JobFlags& flags) {
 
 void apply_micro_batch_size(JobFlags& flags) {
   if (!flags.micro_batch_size) return;
-  const int processes = launched_as().size;
+  const int processes = launched_as(asked_transport(flags.transport)).size;
   const int inferred = processes > 1 && flags.stages > 0 ? processes / flags.stages : 1;
   const int replicas = std::max(1, flags.replicas > 0 ? flags.replicas : inferred);
   const std::int64_t share = split(flags.batch_size, {.index = 0, .of = replicas}).size();

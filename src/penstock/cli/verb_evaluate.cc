@@ -30,7 +30,8 @@ int evaluate(EvaluateFlags flags) {
   settle(flags.job);
   ModelFlags& network = flags.job.network;
   const SavedWeights weights = read_weights(flags.weights, network);
-  if (!flags.json.empty() && launched_as().rank == 0) require_place_for(flags.json);
+  const bool is_first = launched_as(asked_transport(flags.job.transport)).rank == 0;
+  if (!flags.json.empty() && is_first) require_place_for(flags.json);
   DataSets sets = read_data(flags.data, network, /*with_test=*/true);
   if (sets.text) {
     require_same_vocabulary(flags.weights, weights, sets.text->vocabulary);

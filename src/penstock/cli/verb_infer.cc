@@ -15,7 +15,6 @@
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/weight_file.h"
 #include "penstock/train/train.h"
-#include "penstock/transport/launch_environment.h"
 
 namespace penstock {
 namespace {
@@ -106,7 +105,7 @@ Json numbers_of(const torch::Tensor& value) {
 class Report {
  public:
   explicit Report(const World& world)
-      : rank_(world.local_ranks().front().value()), is_one_of_many_(launched_as().size > 1) {}
+      : rank_(world.local_ranks().front().value()), is_one_of_many_(std::ssize(world.local_ranks()) < world.size()) {}
 
   std::ostream& line() { return text_ << (is_one_of_many_ ? say("rank ", rank_, ": ") : std::string()); }
   std::ostream& text() { return text_; }

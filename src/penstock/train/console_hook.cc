@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "penstock/base/clock.h"
+#include "penstock/base/error.h"
 #include "penstock/train/hooks.h"
 #include "penstock/train/line_format.h"
 #include "penstock/transport/launch_environment.h"
@@ -115,7 +116,14 @@ class ConsoleHook : public Hook {
 
 }  // namespace
 
-bool stdout_is_terminal() { return isatty(STDOUT_FILENO) != 0 && launched_as().kind == LaunchedAs::Kind::alone; }
+bool stdout_is_terminal() {
+  if (isatty(STDOUT_FILENO) == 0) return false;
+  try {
+    return launched_as().kind == LaunchedAs::Kind::alone;
+  } catch (const ConfigError&) {
+    return false;  // several launchers, of which the transport of the world has chosen one
+  }
+}
 
 std::unique_ptr<Hook> console_hook(std::ostream& out, const ConsoleOptions& options) {
   return std::make_unique<ConsoleHook>(out, options);

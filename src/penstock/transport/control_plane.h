@@ -37,13 +37,13 @@ class ControlPlane {
   /// What this rank has recorded of itself.
   virtual PeerStatus status() const = 0;
 
-  /// Ends every wait on every rank with `reason`. Each rank uses the first reason that reaches it, so that among threads
-  /// all use the same; later calls do nothing.
+  /// Ends every wait on every rank with `reason`. Each rank uses the first reason that reaches it, so that among
+  /// threads all use the same; later calls do nothing.
   virtual void abort(const std::string& reason) noexcept = 0;
   /// Ends every wait for messages of `step` on every rank with `reason`, and drops such messages, later ones too.
-  /// StepKey::all stands for every step of the pipeline: waits then end with PipelineCancelled. The world remains usable.
-  /// Each rank uses the first reason that reaches it; after an abort this does nothing. With device channels this aborts,
-  /// except for work of Traffic::background.
+  /// StepKey::all stands for every step of the pipeline: waits then end with PipelineCancelled. The world remains
+  /// usable. Each rank uses the first reason that reaches it; after an abort this does nothing. With device channels
+  /// this aborts, except for work of Traffic::background.
   virtual void cancel(const StepKey& step, const std::string& reason) noexcept = 0;
   /// The reason, when the world has been aborted.
   virtual std::optional<std::string> aborted() const = 0;

@@ -5,8 +5,8 @@
 //   * Messages are matched by their tag, so the order of arrival does not matter. A tag is used once.
 //   * Sent tensors are detached and from then on read-only for both sides. They arrive dense, with the same dtype,
 //     shape, strides and values on every transport. Among threads they share their storage on one device. Between
-//     processes they arrive on the CPU, whatever device they were sent from; on the receiver's device between ranks that
-//     connect() has joined.
+//     processes they arrive on the CPU, whatever device they were sent from; on the receiver's device between ranks
+//     that connect() has joined.
 //   * Tensors on a device are sent as the sender's current stream computes them, and received for the receiver's
 //     current stream on its current device (device_hand_over.h). Neither waits for a device. With device channels they
 //     do not pass through the memory of the host (device_channels.h).
@@ -68,7 +68,8 @@ class DataPlane {
 
   /// Sends `message` to `to` (which may be this rank itself) and returns at once. Drops a message of a cancelled step.
   /// Throws WorldAborted when the world has been aborted, and TransportError for a tensor that is not strided or a rank
-  /// that does not exist. In device channels an abort meanwhile is another TransportError, or an error of their library.
+  /// that does not exist. In device channels an abort meanwhile is another TransportError, or an error of their
+  /// library.
   virtual void send(WorldRank to, const Tag& tag, Message message) = 0;
 
   /// Waits for the message with `tag` from `from`. `waiting_for` names the message in errors, e.g. "1RECV_F5".

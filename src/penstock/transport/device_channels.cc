@@ -43,6 +43,7 @@ class GroupDeviceChannels final : public DeviceChannels {
 
   std::string name() const override { return groups_.name; }
   c10::DeviceType device_type() const override { return groups_.device_type; }
+  bool needs_own_devices() const override { return groups_.needs_own_devices; }
   void connect(const RankPair& pair, std::uint32_t pipeline) override;
   bool carries(const RankPair& pair, const Tag& tag) const override {
     return tag.traffic < Traffic::result && carried_.contains({tag.pipeline, pair});
@@ -95,7 +96,8 @@ class GroupDeviceChannels final : public DeviceChannels {
   std::deque<Sent> sent_;
 };
 
-// The last messages have arrived, because all ranks have left, or never will. The host asks before it frees their memory.
+// The last messages have arrived, because all ranks have left, or never will. The host asks before it frees their
+// memory.
 GroupDeviceChannels::~GroupDeviceChannels() {
   for (const Sent& sent : sent_) sent.work->isCompleted();
 }

@@ -2,7 +2,8 @@
 // host, over a library with the rules of NCCL:
 //   * a *device channel* is an ordered pair of ranks, for all messages of all pipelines (schedule/channel.h has one for
 //     each direction of a schedule). It is a FIFO: its k-th send meets its k-th receive. There are no tags, no shapes;
-//   * a transfer is queued behind the work of a stream, and the work behind it waits for it; no thread of the host does.
+//   * a transfer is queued behind the work of a stream, and the work behind it waits for it; no thread of the host
+//     does.
 //
 // Each message with tensors in a channel has an *announcement*, which is a message through the host: the tag, the
 // shapes, and what is on the CPU. It is sent when the message is, so ahead of the device.
@@ -37,8 +38,8 @@
 
 namespace penstock {
 
-/// One process's ends of all its channels. Used by its rank's thread, with the rank's device and stream as the current ones;
-/// abort() by any.
+/// One process's ends of all its channels. Used by its rank's thread, with the rank's device and stream as the current
+/// ones; abort() by any.
 class DeviceChannels {
  public:
   /// Takes the announcement with a tag from the rank that sent it; waits for it.
@@ -52,9 +53,11 @@ class DeviceChannels {
   virtual std::string name() const = 0;
   /// Of the tensors that it carries.
   virtual c10::DeviceType device_type() const = 0;
+  /// DeviceGroups::needs_own_devices.
+  virtual bool needs_own_devices() const = 0;
 
-  /// Connects the two ranks of `pair`, of which this is one, for the messages of `pipeline`. Both call it for their pairs
-  /// in one order, at the same time. Throws ConfigError where the library cannot join the two devices.
+  /// Connects the two ranks of `pair`, of which this is one, for the messages of `pipeline`. Both call it for their
+  /// pairs in one order, at the same time. Throws ConfigError where the library cannot join the two devices.
   virtual void connect(const RankPair& pair, std::uint32_t pipeline) = 0;
   /// Whether the tensors of a message with `tag` between the two travel here.
   virtual bool carries(const RankPair& pair, const Tag& tag) const = 0;

@@ -1,137 +1,43 @@
 #include "penstock/transport/gloo_rendezvous.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdlib>
 #include <future>
-#include <map>
 #include <mutex>
-#include <sstream>
+#include <optional>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/transport/build_identity.h"
 #include "penstock/transport/gloo_network.h"
-#include "penstock/transport/host_id.h"
 #include "penstock/transport/launch_environment.h"
+#include "penstock/transport/peer_processes.h"
+#include "penstock/transport/quiet_c10d.h"
 #include "penstock/transport/start_deadline.h"
+#include "penstock/transport/store_address.h"
+#include "penstock/transport/store_meeting.h"
 
 namespace penstock {
 namespace {
 
 const char* variable(const char* name) { return std::getenv(name); }
 
-/// The address from which this host reaches `store`: the one at which the other hosts reach this one. A host's own name
-/// often means 127.0.1.1, which no other host reaches. Empty where there is no way to the store, and where the user has
-/// named an interface.
-std::string address_towards(const Rendezvous& store) {
-  if (variable("GLOO_SOCKET_IFNAME")) return "";
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_DGRAM;  // connecting sends nothing
-  if (::getaddrinfo(store.address.c_str(), std::to_string(store.port).c_str(), &hints, &found) != 0) return "";
-  std::string address;
-  for (const addrinfo* each = found; each && address.empty(); each = each->ai_next) {
-    const int socket = ::socket(each->ai_family, each->ai_socktype, each->ai_protocol);
-    if (socket < 0) continue;
-    sockaddr_storage own{};
-    socklen_t length = sizeof(own);
-    char text[NI_MAXHOST] = "";
-    if (::connect(socket, each->ai_addr, each->ai_addrlen) == 0 &&
-        ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
-        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0)
-      address = text;
-    ::close(socket);
-  }
-  ::freeaddrinfo(found);
-  return address;
-}
+/// How long a rank whose process has ended may have left a reason on its way to this one.
+constexpr std::chrono::seconds time_of_reason{1};
 
-/// Whether `address` means the loopback interface on every host. A host's own name does so on that host alone.
-bool is_loopback(const std::string& address) {
-  return address == "localhost" || address == "::1" || address.starts_with("127.");
-}
-
-/// A socket that is bound to the loopback address of `store`, for the store of c10d, which without one listens on all
-/// addresses of the host. Throws TransportError where it cannot be bound.
-int loopback_socket(const Rendezvous& store) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  const int unresolved = ::getaddrinfo(store.address.c_str(), std::to_string(store.port).c_str(), &hints, &found);
-  require<TransportError>(unresolved == 0, ::gai_strerror(unresolved));
-  int bound = -1, error_number = EADDRNOTAVAIL;
-  for (const addrinfo* each = found; each && bound < 0; each = each->ai_next) {
-    const int socket = ::socket(each->ai_family, each->ai_socktype | SOCK_CLOEXEC, each->ai_protocol);
-    if (socket < 0) continue;
-    const int reuses = 1;  // a port on which connections of a former job still end
-    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &reuses, sizeof(reuses));
-    if (::bind(socket, each->ai_addr, each->ai_addrlen) == 0) {
-      bound = socket;
-      continue;
-    }
-    error_number = errno;
-    ::close(socket);
-  }
-  ::freeaddrinfo(found);
-  require<TransportError>(bound >= 0, "port ", store.port, " of ", store.address, ": ",
-                          std::generic_category().message(error_number));
-  return bound;
-}
-
-/// How long rank 0 waits until all processes know that their builds differ.
-constexpr std::chrono::seconds time_to_read{2};
+/// How often the name of the store's host is looked up, and who listens there, as long as the store is not reached.
+constexpr std::chrono::seconds between_looks_at_store{1};
+constexpr int looks_for_a_name = 4;
 
 std::string first_line(const std::exception& error) {
   const std::string text = error.what();
   return text.substr(0, text.find('\n'));
 }
 
-/// What a process tells the others: its build, then its place.
-std::vector<std::uint8_t> note_of(const ProcessPlace& place) {
-  const std::string text =
-      say(build_identity(), "\n", place.host, " ", place.process.numbered_by, " ", place.process.number);
-  return {text.begin(), text.end()};
-}
-
-std::string build_in(const std::vector<std::uint8_t>& note) {
-  const std::string text(note.begin(), note.end());
-  return text.substr(0, text.find('\n'));
-}
-
-ProcessPlace place_in(const std::vector<std::uint8_t>& note) {
-  const std::string text(note.begin(), note.end());
-  std::istringstream numbers(text.substr(std::min(text.size(), text.find('\n'))));
-  ProcessPlace place;
-  numbers >> place.host >> place.process.numbered_by >> place.process.number;
-  return place;
-}
-
 }  // namespace
-
-/// The processes that have come. Shared with a thread that outlives the wait for it where the deadline is missed.
-struct Assembly {
-  std::mutex mutex;
-  std::vector<std::optional<ProcessPlace>> places;  // guarded by mutex
-  std::map<std::size_t, std::string> other_builds;  // guarded by mutex: by rank, those that are not this process's
-  bool has_store = false;                           // guarded by mutex
-
-  /// Throws ConfigError with the first one that differs. REQUIRES: mutex is held, or nobody writes any more.
-  void require_equal_builds(const ProcessRank& own) const {
-    if (other_builds.empty()) return;
-    const auto& [rank, build] = *other_builds.begin();
-    throw ConfigError(say("rank ", own.rank, " runs ", build_identity(), ", and rank ", rank, " runs ", build,
-                          ": install the same build on all hosts"));
-  }
-};
 
 struct GlooRendezvous::Job {
   ProcessRank own;
@@ -140,13 +46,13 @@ struct GlooRendezvous::Job {
   std::string address;  // of this host, as the store's host sees it
 
   static std::shared_ptr<Job> of_launcher() {
-    const LaunchedAs launched = launched_as();
+    const LaunchedAs launched = launched_as(AskedTransport::gloo);
     return std::make_shared<Job>(Job{{launched.rank, launched.size}, rendezvous(variable), {}, {}});
   }
 
-  void join();
-  std::string name_of_next_world(int launched_world) const;
-  void meet(c10d::Store& at, Assembly& assembly) const;
+  void resolve(MeetingProgress& progress) const;
+  void join(MeetingProgress& progress);
+  GlooWorld meet(const MeetingNote& note, std::chrono::milliseconds deadline, MeetingProgress& progress);
   bool opens_store() const { return !meeting->is_open && own.rank == 0; }
   std::string store_text() const {
     if (!meeting) return "the store that the program has given";
@@ -155,6 +61,9 @@ struct GlooRendezvous::Job {
                : meeting->is_open ? "which the launcher holds"
                                   : "which rank 0 opens");
   }
+  [[noreturn]] void fail_unreached(std::chrono::milliseconds deadline, const std::string& unresolved) const;
+  [[noreturn]] void fail_incomplete(std::chrono::milliseconds deadline, const MeetingNote& note,
+                                    MeetingProgress& progress) const;
 };
 
 GlooRendezvous& GlooRendezvous::instance() {
@@ -171,114 +80,148 @@ GlooRendezvous::GlooRendezvous(const c10::intrusive_ptr<c10d::Store>& store, Pro
   auto lowest = store;
   if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) lowest = prefixed->getUnderlyingNonPrefixStore();
   if (const auto* tcp = dynamic_cast<const c10d::TCPStore*>(lowest.get()))
-    job_->address = address_towards(Rendezvous{.address = tcp->getHost(), .port = tcp->getPort()});
+    job_->address = address_towards(Rendezvous{.address = tcp->getHost(), .port = tcp->getPort()}, variable);
 }
 
 int GlooRendezvous::size() const { return job_->own.size; }
 
-void GlooRendezvous::Job::join() {
+/// Waits until the name of the store's host has an address, or until nobody waits for this thread any more.
+void GlooRendezvous::Job::resolve(MeetingProgress& progress) const {
+  for (int looks = 1;; ++looks, std::this_thread::sleep_for(between_looks_at_store)) {
+    const Unresolved unresolved = why_unresolved(*meeting, variable);
+    {
+      const std::lock_guard lock(progress.mutex);
+      progress.unresolved = unresolved.why;
+    }
+    if (unresolved.why.empty()) return;
+    // A container may get its name a moment after this one has started.
+    require<ConfigError>(!unresolved.is_final || looks < looks_for_a_name, "MASTER_ADDR=", meeting->address,
+                         ": this host finds no address of that name (", unresolved.why,
+                         "); set it to the name or address of the host of rank 0");
+    require<TransportError>(!progress.is_over, "there is no address of ", meeting->address);
+  }
+}
+
+void GlooRendezvous::Job::join(MeetingProgress& progress) {
+  resolve(progress);
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(meeting->port);
   options.isServer = opens_store();
-  options.waitWorkers = false;  // meet() waits, and knows who is missing
+  options.waitWorkers = false;  // meet_in() waits, and knows who is missing
   options.timeout = gloo_time_limit;
   try {
     if (opens_store() && is_loopback(meeting->address)) options.masterListenFd = loopback_socket(*meeting);
-    store = c10::make_intrusive<c10d::PrefixStore>(say("penstock/", meeting->restarts),
+    store = c10::make_intrusive<c10d::PrefixStore>("penstock",
                                                    c10::make_intrusive<c10d::TCPStore>(meeting->address, options));
   } catch (const std::exception& error) {
-    throw TransportError(say("rank ", own.rank, opens_store() ? " cannot open " : " does not reach ", store_text(),
-                             ": ", first_line(error)));
+    if (opens_store())
+      throw TransportError(say("rank ", own.rank, " cannot open ", store_text(), ": ", first_line(error)));
+    // Where nobody listens, or a connection breaks, c10d tries again, without a limit.
+    throw ConfigError(say("rank ", own.rank, " does not reach ", store_text(), ": ", first_line(error)));
   }
-  address = address_towards(*meeting);
+  address = address_towards(*meeting, variable);
 }
 
-/// The prefix of this process's next world in the store. A given store may serve several objects of a process, one after
-/// the other, so the store itself counts.
-std::string GlooRendezvous::Job::name_of_next_world(int launched_world) const {
-  return say("world ", meeting ? launched_world : store->add(say("worlds of rank ", own.rank), 1));
-}
-
-/// Waits for the notes of all processes, and fills `assembly` with them. Throws ConfigError where builds differ, once all
-/// know it.
-void GlooRendezvous::Job::meet(c10d::Store& at, Assembly& assembly) const {
-  const auto key = [](std::size_t rank) { return say("rank ", rank); };
-  const auto own_note = note_of({host_id(), own_process_name()});
-  at.set(key(static_cast<std::size_t>(own.rank)), own_note);
-  for (bool all_have_come = false; !all_have_come; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
-    all_have_come = true;
-    for (std::size_t rank = 0; rank < assembly.places.size(); ++rank) {
-      if (assembly.places[rank]) continue;  // written by this thread alone
-      if (!at.check({key(rank)})) {
-        all_have_come = false;
-        continue;
-      }
-      const auto note = at.get(key(rank));
-      const std::lock_guard lock(assembly.mutex);
-      assembly.places[rank] = place_in(note);
-      if (build_in(note) != build_in(own_note)) assembly.other_builds[rank] = build_in(note);
-    }
+/// The part of open() that may wait without a limit.
+GlooWorld GlooRendezvous::Job::meet(const MeetingNote& note, std::chrono::milliseconds deadline,
+                                    MeetingProgress& progress) {
+  if (!store) join(progress);
+  // Nobody waits for this thread any more: it must not be taken for a rank that has come.
+  require<TransportError>(!progress.is_over, "the start has been given up");
+  {
+    const std::lock_guard lock(progress.mutex);
+    progress.has_store = true;
   }
-  if (assembly.other_builds.empty()) return;
+  MeetingList list;
   try {
-    at.add("has read all", 1);
-    // The store may end with rank 0, which gives the others time to read.
-    for (StartDeadline left(time_to_read); own.rank == 0 && !left.is_over();) {
-      if (at.add("has read all", 0) == static_cast<std::int64_t>(assembly.places.size())) break;
-      std::this_thread::sleep_for(StartDeadline::look_every);
-    }
-  } catch (const std::exception&) {
-    // The store has ended: rank 0 has not waited longer.
+    list = meet_in(*store, note, {deadline, meeting.has_value()}, progress);
+  } catch (const Misuse&) {
+    throw;
+  } catch (const Failure&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw TransportError(say("rank ", own.rank, " has lost ", store_text(), ": ", first_line(error)));
   }
-  assembly.require_equal_builds(own);
+  GlooMembership membership{WorldRank(own.rank), {}, address};
+  for (const MeetingNote& each : list.notes) membership.places.push_back(each.place);
+  auto of_world = c10::make_intrusive<c10d::PrefixStore>(list.job, store);
+  GlooConnections connections = connect_by_gloo(of_world, membership);
+  return {make_gloo_network(std::move(connections), std::move(membership)), std::move(of_world)};
+}
+
+void GlooRendezvous::Job::fail_unreached(std::chrono::milliseconds deadline, const std::string& unresolved) const {
+  std::string why = say("rank ", own.rank, " does not reach ", store_text());
+  if (!unresolved.empty())
+    why += say("; the name has no address (", unresolved, ")");
+  else if (listener_at(*meeting) != Listener::none)
+    why += "; a program listens there, and does not answer as a store does";
+  throw ConfigError(incomplete_text(deadline, why));
+}
+
+void GlooRendezvous::Job::fail_incomplete(std::chrono::milliseconds deadline, const MeetingNote& note,
+                                          MeetingProgress& progress) const {
+  const std::lock_guard lock(progress.mutex);
+  if (progress.list.notes.empty() && progress.leader)
+    throw TransportError(incomplete_text(deadline, trouble_with_leader(*progress.leader, note)));
+  if (progress.list.notes.empty()) throw ConfigError(incomplete_text(deadline, "rank 0 has not come"));
+  MissingRanks missing = missing_in(progress.list, note);
+  if (missing.text.empty()) missing.text = "all ranks have come, and one of them cannot be connected with this one";
+  if (missing.is_misuse) throw ConfigError(incomplete_text(deadline, missing.text));
+  throw TransportError(incomplete_text(deadline, missing.text));
 }
 
 GlooWorld GlooRendezvous::open(std::chrono::milliseconds deadline) {
+  require_network_interfaces(variable);
   const auto job = job_ ? job_ : Job::of_launcher();
-  const auto assembly = std::make_shared<Assembly>();
-  assembly->places.resize(static_cast<std::size_t>(job->own.size));
-  std::packaged_task<GlooWorld()> task([job, assembly, world = ++worlds_] {
-    if (!job->store) job->join();
-    {
-      const std::lock_guard lock(assembly->mutex);
-      assembly->has_store = true;
-    }
-    c10::intrusive_ptr<c10d::Store> store;
-    try {
-      store = c10::make_intrusive<c10d::PrefixStore>(job->name_of_next_world(world), job->store);
-      job->meet(*store, *assembly);
-    } catch (const Misuse&) {
-      throw;
-    } catch (const std::exception& error) {
-      throw TransportError(say("rank ", job->own.rank, " has lost ", job->store_text(), ": ", first_line(error)));
-    }
-    GlooMembership membership{WorldRank(job->own.rank), {}, job->address};
-    for (const auto& place : assembly->places) membership.places.push_back(*place);
-    GlooConnections connections = connect_by_gloo(store, membership);
-    return GlooWorld{make_gloo_network(std::move(connections), std::move(membership)), std::move(store)};
+  const auto progress = std::make_shared<MeetingProgress>();
+  const MeetingNote note = own_note(job->own.rank, job->own.size);
+  std::packaged_task<GlooWorld()> task([=] {
+    const QuietC10d quiet;
+    return job->meet(note, deadline, *progress);
   });
   auto opened = task.get_future();
   // In a thread of its own, because c10d and Gloo wait without looking at the deadline.
   std::thread(std::move(task)).detach();
-  for (StartDeadline left(deadline); opened.wait_for(StartDeadline::look_every) != std::future_status::ready;) {
-    if (!left.is_over()) continue;
-    const std::lock_guard lock(assembly->mutex);
-    assembly->require_equal_builds(job->own);
-    const auto fail = [&](const auto&... why) {
-      throw TransportError(say("the world is incomplete after ", static_cast<double>(deadline.count()) * 1e-3,
-                               " s (the start deadline, at the rendezvous): ", why...));
-    };
-    if (!assembly->has_store) fail("rank ", job->own.rank, " does not reach ", job->store_text());
-    std::string missing;
-    for (std::size_t rank = 0; rank < assembly->places.size(); ++rank) {
-      const auto& place = assembly->places[rank];
-      const bool is_near = place && place->process.numbered_by == own_process_name().numbered_by;
-      if (place && !(is_near && is_stopped(place->process.number))) continue;
-      missing += say(missing.empty() ? "rank " : "; rank ", rank);
-      missing += place ? say(" (process ", place->process.number, ") is stopped") : std::string(" has not come");
+  StartDeadline left(deadline);
+  std::optional<StartDeadline> left_to_end, left_to_reason;
+  StartDeadline left_to_look(between_looks_at_store);
+  int strangers = 0;                   // how often in a row another program has answered in the place of the store
+  std::optional<PeerProcesses> peers;  // while they are connected
+  while (opened.wait_for(StartDeadline::look_every) != std::future_status::ready) {
+    bool has_store = false, has_met = false;
+    std::optional<std::string> unresolved;
+    {
+      const std::lock_guard lock(progress->mutex);
+      unresolved = progress->unresolved;
+      has_store = progress->has_store;
+      has_met = progress->has_met;
+      if (has_met && !peers) {
+        peers.emplace();
+        for (const MeetingNote& each : progress->list.notes)
+          if (each.id != note.id && are_neighbours(each, note)) peers->watch(WorldRank(each.rank), each.place.process);
+      }
     }
-    if (missing.empty()) missing = "all ranks have come, and one of them cannot be connected with this one";
-    fail(missing);
+    // Gloo waits for a process that has ended before it was connected.
+    if (const auto ended = peers ? peers->ended() : std::nullopt) {
+      if (!left_to_reason) left_to_reason.emplace(time_of_reason);
+      if (left_to_reason->is_over())
+        throw TransportError(say("rank ", ended->rank.value(), " has died: its process ", ended->process,
+                                 " has ended before all ranks were connected"));
+    }
+    // c10d tries again and again where another program answers.
+    if (!has_store && unresolved == "" && !job->opens_store() && left_to_look.is_over()) {
+      strangers = listener_at(*job->meeting) == Listener::other ? strangers + 1 : 0;
+      require<ConfigError>(strangers < 2, "rank ", note.rank, " does not reach ", job->store_text(),
+                           ": another program answers there; take a free port of rank 0's host for all ranks");
+      left_to_look = StartDeadline(between_looks_at_store);
+    }
+    if (!left.is_over()) continue;
+    progress->is_over = true;
+    if (!has_store) job->fail_unreached(deadline, unresolved.value_or("no server of names answers"));
+    if (has_met) job->fail_incomplete(deadline, note, *progress);
+    // Whoever meets says the same on all ranks, unless the store hangs.
+    if (!left_to_end) left_to_end.emplace(2 * time_to_read);
+    if (left_to_end->is_over()) job->fail_incomplete(deadline, note, *progress);
   }
   GlooWorld world = opened.get();
   job_ = job;

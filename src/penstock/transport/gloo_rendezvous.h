@@ -40,7 +40,6 @@ class GlooRendezvous {
   GlooRendezvous() = default;
 
   std::shared_ptr<Job> job_;  // null: that of the launcher, not joined yet
-  int worlds_ = 0;            // of the launcher's processes
 };
 
 }  // namespace penstock

@@ -5,8 +5,8 @@
 //   thread "staging N"                                                      +-- waits --- the message goes on
 //
 // The rank goes on with its list while its device computes what it sends. Its device computes what comes next while the
-// link stream copies. What a rank sends does not change before another rank can have received it and answered; so behind
-// each message that it receives, its stream is ordered after the copies that are complete.
+// link stream copies. What a rank sends does not change before another rank can have received it and answered; so
+// behind each message that it receives, its stream is ordered after the copies that are complete.
 #pragma once
 
 #include <condition_variable>
@@ -45,8 +45,8 @@ class HostStaging {
   static bool is_needed(const Message& message);
   /// Takes a message of which is_needed() holds, as the calling thread's current streams compute it; returns at once.
   void stage(SendRequest request);
-  /// The calling thread has received a message: its current streams are ordered after the copies of those that have gone
-  /// on. Waits for nothing.
+  /// The calling thread has received a message: its current streams are ordered after the copies of those that have
+  /// gone on. Waits for nothing.
   void order_current_streams();
 
  private:

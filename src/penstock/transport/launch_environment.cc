@@ -2,8 +2,8 @@
 
 #include <charconv>
 #include <cstdlib>
-#include <optional>
-#include <string_view>
+#include <initializer_list>
+#include <utility>
 
 #include "penstock/base/error.h"
 
@@ -21,66 +21,196 @@ std::optional<int> number(const Environment& environment, const char* name) {
   return result;
 }
 
-struct Variables {
-  LaunchedAs::Kind kind;
-  const char* launcher;
-  const char* rank;
-  const char* size;
-};
-
-/// Rank and size from one launcher's variables; none unless both are set.
-std::optional<LaunchedAs> read(const Environment& environment, const Variables& names) {
-  const auto rank = number(environment, names.rank);
-  const auto size = number(environment, names.size);
-  if (!rank || !size) return std::nullopt;
-  require<ConfigError>(*rank < *size, "the environment says ", names.rank, " = ", *rank, " but ", names.size, " = ",
-                       *size, ": ranks count from 0; start the program through one launcher only");
-  return LaunchedAs{names.kind, *rank, *size, say(names.launcher, " (", names.size, " = ", *size, ")")};
-}
-
 bool has(const Environment& environment, const char* name) {
   const char* value = environment(name);
   return value && *value;
 }
 
+struct Variables {
+  LaunchedAs::Kind kind;
+  const char* launcher;
+  const char* start;
+  const char* rank;
+  const char* size;
+};
+
+constexpr const char* start_by_launch = "penstock launch -n";
+
+/// Rank and size from one launcher's variables; none unless both are set.
+std::optional<LaunchedAs> read(const Environment& environment, const Variables& names) {
+  if (!has(environment, names.rank) || !has(environment, names.size)) return std::nullopt;
+  const int rank = number(environment, names.rank).value();
+  const int size = number(environment, names.size).value();
+  require<ConfigError>(rank < size, "the environment says ", names.rank, " = ", rank, " but ", names.size, " = ", size,
+                       ": ranks count from 0; start the program through one launcher only");
+  return LaunchedAs{.kind = names.kind,
+                    .rank = rank,
+                    .size = size,
+                    .by = say(names.launcher, " (", names.size, " = ", size, ")"),
+                    .start = logs_every_rank(environment) ? start_by_launch : names.start,
+                    .has_launcher = true};
+}
+
+/// One variable of a pair, without the other one.
+struct LoneVariable {
+  const char* set;
+  const char* missing;
+  int least;  // the smallest value that tells of several processes
+};
+
+constexpr LoneVariable lone_pmix_rank{"PMIX_RANK", "SLURM_STEP_NUM_TASKS", 1};
+
+void refuse(const Environment& environment, const LoneVariable& lone) {
+  if (!has(environment, lone.set) || has(environment, lone.missing)) return;
+  const int value = number(environment, lone.set).value();
+  require<ConfigError>(value < lone.least, "the environment has ", lone.set, " = ", value, " but no ", lone.missing,
+                       ", so each process would run the whole job: set both, or unset ", lone.set);
+}
+
+/// What a number of processes without a rank says: a job's process needs both; scripts may set one for others.
+enum class LoneSizes { refused, ignored };
+
+/// Throws ConfigError where half an identity tells of several processes.
+void refuse_half_identities(const Environment& environment, AskedTransport asked, LoneSizes sizes) {
+  for (const LoneVariable& lone : {LoneVariable{"RANK", "WORLD_SIZE", 1}, LoneVariable{"WORLD_SIZE", "RANK", 2},
+                                   LoneVariable{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", 1},
+                                   LoneVariable{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", 2},
+                                   LoneVariable{"PMI_RANK", "PMI_SIZE", 1}, LoneVariable{"PMI_SIZE", "PMI_RANK", 2}})
+    if (lone.least == 1 || sizes == LoneSizes::refused) refuse(environment, lone);
+  // Launchers with PMIx other than srun tell the size to the MPI library alone, which is trusted if it is asked for.
+  if (asked != AskedTransport::mpi) refuse(environment, lone_pmix_rank);
+  if (has(environment, "SLURM_STEP_ID")) refuse(environment, {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", 2});
+}
+
 std::optional<LaunchedAs> read_mpi(const Environment& environment) {
   using enum LaunchedAs::Kind;
-  for (const Variables& names :
-       {Variables{mpi, "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-        Variables{mpi, "mpiexec", "PMI_RANK", "PMI_SIZE"}, Variables{mpi, "srun", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"}})
-    if (auto found = read(environment, names)) return found;
-  return std::nullopt;
+  std::optional<LaunchedAs> first;
+  for (const Variables& names : {Variables{mpi, "mpirun", "mpirun -n", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                 Variables{mpi, "mpiexec", "mpiexec -n", "PMI_RANK", "PMI_SIZE"},
+                                 Variables{mpi, "srun", "srun -n", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"}})
+    if (auto found = read(environment, names)) {
+      if (found->size > 1) return found;  // a world of one may be around another launcher
+      if (!first) first = std::move(found);
+    }
+  return first;
 }
 
 std::optional<LaunchedAs> read_torchrun(const Environment& environment) {
-  using enum LaunchedAs::Kind;
   const char* launcher = logs_every_rank(environment) ? "penstock launch" : "torchrun";
-  if (auto found = read(environment, {torchrun, launcher, "RANK", "WORLD_SIZE"})) return found;
-  // An srun step of several tasks without PMI. (A batch script itself only has SLURM_NTASKS.)
+  return read(environment, {LaunchedAs::Kind::torchrun, launcher, "torchrun --nproc-per-node", "RANK", "WORLD_SIZE"});
+}
+
+/// An srun step of several tasks without PMI. (A batch script itself only has SLURM_NTASKS.)
+std::optional<LaunchedAs> read_srun_without_pmi(const Environment& environment) {
   if (!environment("SLURM_STEP_ID")) return std::nullopt;
   const int tasks = number(environment, "SLURM_STEP_NUM_TASKS").value_or(1);
   if (tasks <= 1) return std::nullopt;
   require<ConfigError>(has(environment, "MASTER_ADDR"), "srun started ", tasks,
                        " tasks without PMI, so each would run the whole job: use srun --mpi=pmix or mpirun, or set "
                        "MASTER_ADDR and MASTER_PORT for the transport gloo");
-  return read(environment, {torchrun, "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"});
+  return read(environment, {LaunchedAs::Kind::torchrun, "srun", "srun -n", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"});
+}
+
+bool is_of_several(const std::optional<LaunchedAs>& launched) { return launched && launched->size > 1; }
+
+/// Names the copies of export_rank() as such, "1/2", also to programs that this process starts.
+constexpr const char* copies_variable = "PENSTOCK_RANK_COPIES";
+std::string copies_text(std::string_view rank, std::string_view size) { return say(rank, "/", size); }
+
+const char* own_variable(const char* name) { return std::getenv(name); }
+
+/// Without the copies of export_rank(). A launcher that has been started since then has set more than these.
+Environment without_copies(const Environment& environment) {
+  const bool may_be_copies = has(environment, copies_variable) && has(environment, "RANK") &&
+                             has(environment, "WORLD_SIZE") && !has(environment, "MASTER_ADDR");
+  if (!may_be_copies || copies_text(environment("RANK"), environment("WORLD_SIZE")) != environment(copies_variable))
+    return environment;
+  return [environment](const char* name) -> const char* {
+    const std::string_view wanted(name);
+    return wanted == "RANK" || wanted == "WORLD_SIZE" ? nullptr : environment(name);
+  };
+}
+
+LaunchedAs launched(const Environment& given, AskedTransport asked, LoneSizes sizes) {
+  const Environment environment = without_copies(given);
+  const auto mpi = read_mpi(environment);
+  auto torchrun = read_torchrun(environment);
+  // A world of one that torchrun has made around this task is meant so; variables that are left over are not.
+  if (!is_of_several(mpi) && !is_of_several(torchrun) && !has(environment, "TORCHELASTIC_RUN_ID"))
+    if (auto srun = read_srun_without_pmi(environment)) torchrun = std::move(srun);
+  if (is_of_several(mpi) && is_of_several(torchrun)) {
+    const bool agree = mpi->rank == torchrun->rank && mpi->size == torchrun->size;
+    if (!agree && asked == AskedTransport::gloo) return *torchrun;
+    require<ConfigError>(agree, mpi->by, " says rank ", mpi->rank, " of ", mpi->size, ", ", torchrun->by, " says rank ",
+                         torchrun->rank, " of ", torchrun->size,
+                         ": start the program through one launcher only, or give --transport gloo for the latter");
+  }
+  // A world of one process, of which there may be one around each launcher, says nothing against another one.
+  if (is_of_several(mpi)) return *mpi;
+  if (is_of_several(torchrun)) return *torchrun;
+  refuse_half_identities(environment, asked, sizes);
+  if (mpi) return *mpi;
+  if (torchrun) torchrun->kind = LaunchedAs::Kind::alone;
+  return torchrun.value_or(LaunchedAs{});
+}
+
+/// Whether RANK and WORLD_SIZE, and so LOCAL_RANK, hold even if there are MPI's variables.
+bool is_placed_by_torchrun(const Environment& environment) {
+  try {
+    return launched_as(environment, AskedTransport::gloo).kind == LaunchedAs::Kind::torchrun;
+  } catch (const ConfigError&) {
+    return false;  // the program has joined its processes itself: otherwise there would be no world
+  }
 }
 
 }  // namespace
 
-LaunchedAs launched_as(const Environment& environment) {
-  const auto mpi = read_mpi(environment);
-  auto torchrun = mpi && !has(environment, "RANK") ? std::nullopt : read_torchrun(environment);
-  if (torchrun && torchrun->size == 1) torchrun.reset();  // a world of one process needs no launcher
-  if (mpi && torchrun)
-    require<ConfigError>(mpi->rank == torchrun->rank && mpi->size == torchrun->size, mpi->by, " says rank ", mpi->rank,
-                         " of ", mpi->size, ", ", torchrun->by, " says rank ", torchrun->rank, " of ", torchrun->size,
-                         ": start the program through one launcher only");
-  return mpi ? *mpi : torchrun.value_or(LaunchedAs{});
+AskedTransport asked_transport(std::string_view flag) {
+  if (flag == "gloo" || flag == "nccl") return AskedTransport::gloo;
+  return flag == "mpi" ? AskedTransport::mpi : AskedTransport::any;
 }
 
-LaunchedAs launched_as() {
-  return launched_as([](const char* name) -> const char* { return std::getenv(name); });
+LaunchedAs launched_as(const Environment& environment, AskedTransport asked) {
+  return launched(environment, asked, LoneSizes::refused);
+}
+
+LaunchedAs launched_as(AskedTransport asked) { return launched_as(own_variable, asked); }
+
+LaunchedAs launched_as_whole(const Environment& environment) {
+  return launched(environment, AskedTransport::any, LoneSizes::ignored);
+}
+
+LaunchedAs launched_as_whole() { return launched_as_whole(own_variable); }
+
+std::optional<int> launched_local_rank(const Environment& environment) {
+  constexpr const char* of_torchrun = "LOCAL_RANK";
+  const bool is_torchrun = is_placed_by_torchrun(environment);
+  for (const char* name : {is_torchrun ? of_torchrun : "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+                           "MPI_LOCALRANKID", of_torchrun, "SLURM_LOCALID"}) {
+    const char* value = environment(name);
+    if (!value) continue;
+    const std::string_view text(value);
+    int rank = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
+    if (error == std::errc{} && end == text.data() + text.size() && rank >= 0) return rank;
+  }
+  return std::nullopt;
+}
+
+std::optional<int> launched_local_rank() { return launched_local_rank(own_variable); }
+
+std::map<std::string, std::string> rank_copies(const Environment& environment, WorldRank rank, int size) {
+  if (size < 2 || environment("RANK") || environment("WORLD_SIZE")) return {};
+  const std::string own = std::to_string(rank.value()), all = std::to_string(size);
+  std::map<std::string, std::string> copies{
+      {"RANK", own}, {"WORLD_SIZE", all}, {copies_variable, copies_text(own, all)}};
+  const auto local_rank = launched_local_rank(environment);
+  if (local_rank && !environment("LOCAL_RANK")) copies.emplace("LOCAL_RANK", std::to_string(*local_rank));
+  return copies;
+}
+
+void export_rank(WorldRank rank, int size) {
+  for (const auto& [name, value] : rank_copies(own_variable, rank, size)) ::setenv(name.c_str(), value.c_str(), 1);
 }
 
 Rendezvous rendezvous(const Environment& environment) {
@@ -95,7 +225,6 @@ Rendezvous rendezvous(const Environment& environment) {
                        "the environment's MASTER_PORT is not a port: take a number from 1 to 65535");
   const char* hosted = environment("TORCHELASTIC_USE_AGENT_STORE");
   store.is_open = hosted && std::string_view(hosted) == "True";
-  store.restarts = number(environment, "TORCHELASTIC_RESTART_COUNT").value_or(0);
   return store;
 }
 
@@ -114,8 +243,6 @@ bool logs_every_rank(const Environment& environment) {
   return value && std::string_view(value) == "1";
 }
 
-bool logs_every_rank() {
-  return logs_every_rank([](const char* name) -> const char* { return std::getenv(name); });
-}
+bool logs_every_rank() { return logs_every_rank(own_variable); }
 
 }  // namespace penstock

@@ -3,33 +3,70 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
+
+#include "penstock/base/ids.h"
 
 namespace penstock {
 
 struct LaunchedAs {
   enum class Kind {
-    alone,    // no launcher
+    alone,    // no launcher, or torchrun's world of one process
     mpi,      // mpirun, mpiexec or srun with PMI
     torchrun  // torchrun-style RANK and WORLD_SIZE, or srun without PMI where MASTER_ADDR is set; more than one
   };
   Kind kind = Kind::alone;
   int rank = 0;
   int size = 1;
-  std::string by = "hand";  // for messages, e.g. "mpirun (OMPI_COMM_WORLD_SIZE = 4)"
+  std::string by = "hand";          // for messages, e.g. "mpirun (OMPI_COMM_WORLD_SIZE = 4)"
+  std::string start = "mpirun -n";  // for messages: the command that starts processes likewise, without their number
+  bool has_launcher = false;        // whether `by` is a launcher: also true in torchrun's world of one process
 };
 
 /// Returns the value of a variable; null when it is not set.
 using Environment = std::function<const char*(const char*)>;
 
-/// Reads the launchers' variables; those of MPI take precedence over torchrun's.
+/// The transport that the user names: it decides whose variables hold where launchers are nested.
+enum class AskedTransport {
+  any,  // none, or threads
+  mpi,
+  gloo  // also nccl: RANK and WORLD_SIZE hold, even within an MPI job of several processes
+};
+
+/// Of the value of the flag --transport.
+AskedTransport asked_transport(std::string_view flag);
+
+/// Reads the launchers' variables. Those of MPI take precedence over torchrun's, unless MPI has started only one
+/// process, or the transport gloo is asked for.
 /// Throws ConfigError when a variable is not a number, when the rank is outside the world, when MPI and torchrun
-/// disagree, and for several srun tasks without PMI and without MASTER_ADDR, each of which would run the whole job by
-/// itself.
-LaunchedAs launched_as(const Environment& environment);
+/// disagree, when only one of a launcher's two variables is set and tells of several processes, and for several srun
+/// tasks without PMI and without MASTER_ADDR: in these cases each process would run the whole job by itself.
+LaunchedAs launched_as(const Environment& environment, AskedTransport asked = AskedTransport::any);
 
 /// The same for this process's environment.
-LaunchedAs launched_as();
+LaunchedAs launched_as(AskedTransport asked = AskedTransport::any);
+
+/// The same for programs that are no part of a job: a number of processes without a rank says nothing to them.
+LaunchedAs launched_as_whole(const Environment& environment);
+LaunchedAs launched_as_whole();
+
+/// This process's number among those of its host, where its launcher says it. Never throws for invalid variables.
+std::optional<int> launched_local_rank(const Environment& environment);
+
+/// The same for this process's environment.
+std::optional<int> launched_local_rank();
+
+/// torchrun's variables for a process that MPI has started, so that code written for torchrun finds its place: RANK and
+/// WORLD_SIZE, and LOCAL_RANK where the launcher says it; and PENSTOCK_RANK_COPIES, by which launched_as() knows that the
+/// first two are copies, in programs that the process starts as well. None for a world of one process, or where RANK or
+/// WORLD_SIZE is set, because halves of two identities contradict each other; LOCAL_RANK is never replaced.
+std::map<std::string, std::string> rank_copies(const Environment& environment, WorldRank rank, int size);
+
+/// Sets rank_copies() in this process's environment. To be called once, when MPI starts: no other thread may read the
+/// environment meanwhile.
+void export_rank(WorldRank rank, int size);
 
 /// The store at which processes meet that MPI does not join: c10d's TCPStore, as torchrun's variables describe it.
 struct Rendezvous {
@@ -37,8 +74,6 @@ struct Rendezvous {
   int port = 0;         // MASTER_PORT
   /// Whether the launcher opens the store (TORCHELASTIC_USE_AGENT_STORE = True); otherwise rank 0 does.
   bool is_open = false;
-  /// How often the launcher has restarted the processes (TORCHELASTIC_RESTART_COUNT).
-  int restarts = 0;
 };
 
 /// Throws ConfigError when MASTER_ADDR or MASTER_PORT is missing or not usable.
@@ -47,8 +82,8 @@ Rendezvous rendezvous(const Environment& environment);
 /// The variables to set before MPI_Init in a job whose processes are all on one host; none for other jobs, and not
 /// those that are set already.
 ///   * OMPI_MCA_btl: messages use shared memory alone, so that no process listens on the network.
-///   * OMPI_MCA_pml: the layer above is named, unless OMPI_MCA_mtl is set. To choose one, Open MPI loads the libraries of
-///     Omni-Path and its predecessor, which time the processor's clock for a tenth of a second each.
+///   * OMPI_MCA_pml: the layer above is named, unless OMPI_MCA_mtl is set. To choose one, Open MPI loads the libraries
+///     of Omni-Path and its predecessor, which time the processor's clock for a tenth of a second each.
 std::map<std::string, std::string> local_mpi_settings(const Environment& environment);
 
 /// The variable that `penstock launch` sets to 1 for every rank, because each rank's output goes to its own log.

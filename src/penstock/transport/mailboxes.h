@@ -34,8 +34,8 @@ class WatchBeside final : public PeerWatch {
   PeerWatch& of_rank_;
 };
 
-/// Messages of Traffic::background have mailboxes of their own, one for each pipeline, because a mailbox has one waiting
-/// thread. The functions are those of Mailbox.
+/// Messages of Traffic::background have mailboxes of their own, one for each pipeline, because a mailbox has one
+/// waiting thread. The functions are those of Mailbox.
 template <class Content>
 class Mailboxes {
  public:

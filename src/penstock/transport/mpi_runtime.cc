@@ -141,6 +141,11 @@ void MpiRuntime::begin_mpi() {
   is_ours_ = true;
   require<ConfigError>(level >= MPI_THREAD_SERIALIZED, "this MPI grants ", level_name(level),
                        ", Penstock needs MPI_THREAD_SERIALIZED or more: use an MPI that is built for threads");
+  int rank = 0, size = 1;
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  // Now, because the thread that makes the world still waits for this function.
+  export_rank(WorldRank(rank), size);
 }
 
 // Runs at the end of the process; other threads may still run. Returns whether none of them is inside MPI. Without

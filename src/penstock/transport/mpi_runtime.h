@@ -32,8 +32,9 @@ class MpiRuntime {
 
   /// A duplicate of `communicator`, for this process's next world on it; the caller frees it. Initializes MPI at the
   /// first call, unless the application has done so. Every process of the communicator makes its n-th call with it for
-  /// the same world. Throws TransportError when not all of them call it within `deadline`, naming the missing ones where
-  /// they are known (of MPI_COMM_WORLD), and ConfigError for an MPI that cannot be used. Called by one thread at a time.
+  /// the same world. Throws TransportError when not all of them call it within `deadline`, naming the missing ones
+  /// where they are known (of MPI_COMM_WORLD), and ConfigError for an MPI that cannot be used. Called by one thread at
+  /// a time.
   MPI_Comm open(MPI_Comm communicator, std::chrono::milliseconds deadline);
 
   /// Waits for `request`, a collective of all processes during the opening of a world, without holding calls(). Throws

@@ -8,8 +8,8 @@ namespace {
 
 [[noreturn]] void refuse_mpi() {
   throw ConfigError(
-      "built without MPI (PENSTOCK_MPI=OFF, or no MPI was found): several processes cannot work together; "
-      "install an MPI (e.g. libopenmpi-dev) and configure again with -DPENSTOCK_MPI=ON, or use --transport threads");
+      "built without MPI (PENSTOCK_MPI=OFF, or no MPI was found): install an MPI (e.g. libopenmpi-dev) and configure "
+      "again with -DPENSTOCK_MPI=ON, or use --transport gloo or threads");
 }
 
 }  // namespace

@@ -10,13 +10,17 @@ namespace penstock {
 bool nccl_available() { return true; }
 
 DeviceGroups nccl_groups() {
-  return {"nccl", c10::kCUDA, [](const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own) {
-            using c10d::ProcessGroupNCCL;
-            const auto options = ProcessGroupNCCL::Options::create();
-            options->timeout = gloo_time_limit;
-            return c10::intrusive_ptr<c10d::Backend>(
-                c10::make_intrusive<ProcessGroupNCCL>(store, own.rank, own.size, options));
-          }};
+  return {.name = "nccl",
+          .device_type = c10::kCUDA,
+          .make =
+              [](const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own) {
+                using c10d::ProcessGroupNCCL;
+                const auto options = ProcessGroupNCCL::Options::create();
+                options->timeout = gloo_time_limit;
+                return c10::intrusive_ptr<c10d::Backend>(
+                    c10::make_intrusive<ProcessGroupNCCL>(store, own.rank, own.size, options));
+              },
+          .needs_own_devices = true};
 }
 
 }  // namespace penstock

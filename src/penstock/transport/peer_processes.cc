@@ -7,9 +7,22 @@
 
 #include <cerrno>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 namespace penstock {
+namespace {
+
+/// The fields of a process from its state on, as /proc has them. Empty when there is no such process.
+std::string fields_of_process(std::int64_t number) {
+  std::ifstream file("/proc/" + std::to_string(number) + "/stat");
+  std::string text;
+  if (!std::getline(file, text)) return "";
+  const std::size_t name_end = text.rfind(')');  // a program's name may contain any character
+  return name_end != std::string::npos && name_end + 2 < text.size() ? text.substr(name_end + 2) : "";
+}
+
+}  // namespace
 
 ProcessName own_process_name() {
   struct stat of_namespace = {};
@@ -18,11 +31,17 @@ ProcessName own_process_name() {
 }
 
 std::optional<char> state_of_process(std::int64_t number) {
-  std::ifstream file("/proc/" + std::to_string(number) + "/stat");
-  std::string text;
-  if (!std::getline(file, text)) return std::nullopt;
-  const std::size_t name_end = text.rfind(')');  // a program's name may contain any character
-  return name_end != std::string::npos && name_end + 2 < text.size() ? std::optional(text[name_end + 2]) : std::nullopt;
+  const std::string fields = fields_of_process(number);
+  return fields.empty() ? std::nullopt : std::optional(fields[0]);
+}
+
+std::uint64_t start_of_process(std::int64_t number) {
+  constexpr int before = 19;  // fields from the state to the start, proc(5)
+  std::istringstream fields(fields_of_process(number));
+  std::string skipped;
+  for (int i = 0; i < before; ++i) fields >> skipped;
+  std::uint64_t ticks = 0;
+  return fields >> ticks ? ticks : 0;
 }
 
 bool is_stopped(std::int64_t number) {

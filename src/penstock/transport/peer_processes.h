@@ -23,6 +23,9 @@ ProcessName own_process_name();
 bool is_stopped(std::int64_t number);
 /// 'T' for a stopped process, 'R', 'S', ... for others; none when there is no such process.
 std::optional<char> state_of_process(std::int64_t number);
+/// When process `number` was started, in clock ticks since the boot; 0 when there is no such process. Numbers of
+/// processes are used again, and this tells two of one number apart.
+std::uint64_t start_of_process(std::int64_t number);
 
 /// Used by one thread at a time.
 class PeerProcesses {

@@ -1,17 +1,27 @@
 #include "penstock/transport/process_endpoint.h"
 
+#include <cstdint>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/transport/host_staging.h"
 #include "penstock/transport/mailboxes.h"
+#include "penstock/transport/physical_device.h"
 #include "penstock/transport/progress_thread.h"
+#include "penstock/transport/records.h"
 #include "penstock/transport/wire.h"
 
 namespace penstock {
 namespace {
+
+/// What the two ends of a device channel tell each other before they connect.
+struct ChannelEnd {
+  static constexpr std::string_view record_name = "ChannelEnd";
+  std::uint64_t device = 0;  // physical_device()
+};
 
 class ProcessEndpoint final : public Transport {
  public:
@@ -68,8 +78,12 @@ class ProcessEndpoint final : public Transport {
       // The library waits for the other process without a deadline, so both come here first.
       Tag tag = control_tag(wanted.pipeline, Topic::connection);
       tag.micro_batch = pair.from.value();
-      send(other, tag, {});
-      receive(other, tag, "the connection of the device channels");
+      const ChannelEnd own{physical_device(wanted.device)};
+      send(other, tag, message_of(own));
+      const auto its = record_in<ChannelEnd>(receive(other, tag, "the connection of the device channels"));
+      require<ConfigError>(!device_channels_->needs_own_devices() || own.device != its.device, "rank ", rank().value(),
+                           " and rank ", other.value(), " have the same device, ", wanted.device.str(), ", and ",
+                           name(), " needs one for each rank: give each rank its own, or use --transport gloo");
       device_channels_->connect(pair, wanted.pipeline);
     }
   }

@@ -66,8 +66,8 @@ struct Contact {
   }
 };
 
-/// "at 0F5 in step 7", as the rank last answered, or "heard of at 0SEND_F5 in step 7", as its last message says; empty if
-/// nothing is known.
+/// "at 0F5 in step 7", as the rank last answered, or "heard of at 0SEND_F5 in step 7", as its last message says; empty
+/// if nothing is known.
 inline std::string last_place_of(const std::optional<PeerStatus>& status, const Contact& contact) {
   if (status && status->heard_ns >= contact.sent_ns) return place_of(status->position);
   return contact.sent ? "heard of " + place_of(sending_position(*contact.sent)) : "";

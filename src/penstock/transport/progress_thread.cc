@@ -436,8 +436,12 @@ void ProgressThread::look_after_peers() {
 }
 
 void ProgressThread::lost(WorldRank peer, const std::string& how) {
-  // What the process sent before it ended may contain its reason.
-  while (pace_of_round() == Pace::busy) {
+  // What the process sent before it ended may contain its reason. MPI may look before it makes progress, so that only a
+  // second round finds it; threads of other networks may have to read it first.
+  constexpr int idle_rounds = 3;
+  for (int idle = 0; idle < idle_rounds; ++idle) {
+    while (pace_of_round() == Pace::busy) idle = 0;
+    if (!must_poll_) rest(Pace::idle);
   }
   inquiry_.has_ended(peer);
   const std::string place = last_place_of(status(peer), contact(peer));

@@ -117,8 +117,8 @@ inline bool counts_steps(const Tag& tag) noexcept {
   return step && step->step < StepKey::tied_values;
 }
 
-/// Where a rank was when it sent the message with `tag`: for boundary messages at their SEND, for other messages of a step
-/// at an instruction without a name. REQUIRES: counts_steps(tag).
+/// Where a rank was when it sent the message with `tag`: for boundary messages at their SEND, for other messages of a
+/// step at an instruction without a name. REQUIRES: counts_steps(tag).
 inline Position sending_position(const Tag& tag) noexcept {
   Position sending{"", static_cast<std::int64_t>(tag.step)};
   if (tag.traffic == Traffic::forward || tag.traffic == Traffic::backward) {

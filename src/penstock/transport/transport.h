@@ -57,9 +57,11 @@ bool gloo_available();
 
 /// This process's endpoint of a world of all processes that torchrun, or another launcher, has started, as
 /// launch_environment.h reads rank, size and rendezvous from the environment. Worlds are as those of open_mpi(). Throws
-/// ConfigError where the environment does not say enough, for processes of another build, and where this build has no
-/// Gloo; TransportError when a process does not come within options.start_deadline, naming the missing ones. A process
-/// that would be ended by SIGPIPE ignores it from then on.
+/// ConfigError where the environment does not say enough or names what does not exist, for processes of another build,
+/// for ranks that were started twice or with another number of ranks, for those that do not come within
+/// options.start_deadline, naming these, and where this build has no Gloo; TransportError when a process that has come
+/// is stopped, has ended, or cannot be connected until then. A process that would be ended by SIGPIPE ignores it from
+/// then on.
 std::unique_ptr<Transport> open_gloo(const TransportOptions& options);
 
 /// Whether this build and its LibTorch support NCCL.

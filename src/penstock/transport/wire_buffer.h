@@ -44,8 +44,8 @@ class WireBuffer {
 
 /// Caches the memory of destroyed buffers for later ones of about the same size. Cached and used memory together never
 /// exceed twice the most that buffers have used at one time: less would not do for sizes whose buffers are used at
-/// different times, of which each would free the memory of the others. Where it must, it frees that of the size that was
-/// not used for the longest time. Thread-safe; lives as long as one of its buffers.
+/// different times, of which each would free the memory of the others. Where it must, it frees that of the size that
+/// was not used for the longest time. Thread-safe; lives as long as one of its buffers.
 class WireBufferPool {
  public:
   WireBufferPool() = default;

@@ -13,8 +13,9 @@ struct BuiltTransports {
   bool gloo = false;
 };
 
-/// Never TransportKind::automatic. Throws ConfigError for a choice that would run `launched.size` whole jobs side by
-/// side, or that this build or this launcher cannot serve.
+/// Never TransportKind::automatic. A launcher's world of one process has nothing to join: gloo and nccl are threads
+/// there. Throws ConfigError for a choice that would run `launched.size` whole jobs side by side, or that this build or
+/// this launcher cannot serve.
 TransportKind choose_transport(TransportKind wanted, const LaunchedAs& launched, const BuiltTransports& built);
 
 }  // namespace penstock

@@ -1,7 +1,6 @@
 #include "penstock/world/device.h"
 
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 
@@ -9,6 +8,7 @@
 #include <torch/version.h>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/launch_environment.h"
 
 namespace penstock {
 namespace {
@@ -57,11 +57,6 @@ std::string resolved_device(const std::string& wanted) {
   return count_of(c10::kCUDA) > 0 ? "cuda" : "cpu";
 }
 
-int local_rank_of(int world_rank) {
-  for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK", "SLURM_LOCALID"})
-    if (const char* value = std::getenv(variable))
-      if (const int number = number_in(value); number >= 0) return number;
-  return world_rank;
-}
+int local_rank_of(int world_rank) { return launched_local_rank().value_or(world_rank); }
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// What the program's thread watches while it waits for the ranks of its process: whether one has stalled, and whether the
-// world has failed and a rank does not notice, because it hangs. So no such wait lasts for ever after a failure.
+// What the program's thread watches while it waits for the ranks of its process: whether one has stalled, and whether
+// the world has failed and a rank does not notice, because it hangs. So no such wait lasts for ever after a failure.
 #pragma once
 
 #include <atomic>
@@ -36,9 +36,10 @@ class RankWatch {
   class Wait {
    public:
     explicit Wait(const RankWatch& watch);
-    /// To be called every `interval`. Returns the failure that ends the wait; otherwise null. Where a rank has been in a
-    /// job for the stall limit without progress, neither waits for another rank nor is awaited by one of this process,
-    /// aborts the world: waits of ranks for each other have the same limit (transport/liveness.h) and say more.
+    /// To be called every `interval`. Returns the failure that ends the wait; otherwise null. Where a rank has been in
+    /// a job for the stall limit without progress, neither waits for another rank nor is awaited by one of this
+    /// process, aborts the world: waits of ranks for each other have the same limit (transport/liveness.h) and say
+    /// more.
     std::exception_ptr check();
 
    private:
@@ -51,9 +52,9 @@ class RankWatch {
 
   /// The reason for which the world has failed, or that it has ended; none while it works.
   std::optional<std::string> failed() const;
-  /// What is left of the time in which ranks end their work after a failure; a rank that still works then hangs. The time
-  /// begins when the program first waits for its ranks after the failure. Stalled ranks get none. REQUIRES: the world has
-  /// failed.
+  /// What is left of the time in which ranks end their work after a failure; a rank that still works then hangs. The
+  /// time begins when the program first waits for its ranks after the failure. Stalled ranks get none. REQUIRES: the
+  /// world has failed.
   std::chrono::milliseconds time_left_after_failure() const;
 
   static constexpr std::chrono::milliseconds interval{20};

@@ -42,11 +42,12 @@ void check(const WorldOptions& options) {
                        " ms, but it must be above 0");
 }
 
-/// The number of replicas that `count` processes form. Throws ConfigError where the count does not fit.
-int replicas_of(int count, const WorldOptions& options) {
+/// The number of replicas that `count` processes form. Throws ConfigError where the count does not fit; `command`
+/// starts processes, for the message.
+int replicas_of(int count, const WorldOptions& options, const std::string& command = LaunchedAs{}.start) {
   const auto start = [&](std::int64_t wanted, const char* multiple) {
     return options.processes ? say(": join ", multiple, wanted)
-                             : say(": start ", multiple, wanted, " (mpirun -n ", wanted, ")");
+                             : say(": start ", multiple, wanted, " (", command, " ", wanted, ")");
   };
   if (options.replicas > 0) {
     const std::int64_t wanted = std::int64_t{options.stages} * options.replicas;
@@ -86,14 +87,25 @@ void require_launched_place(const Transport& endpoint, const LaunchedAs& launche
                        ": use the launcher of the MPI library that this program is linked with");
 }
 
+bool joins_by_gloo(TransportKind kind) { return kind == TransportKind::gloo || kind == TransportKind::nccl; }
+
+/// As the launcher says, whose variables the wanted transport makes hold.
+LaunchedAs launched_for(TransportKind wanted) {
+  return launched_as(joins_by_gloo(wanted)          ? AskedTransport::gloo
+                     : wanted == TransportKind::mpi ? AskedTransport::mpi
+                                                    : AskedTransport::any);
+}
+
 std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& options, TransportKind kind) {
   std::vector<std::unique_ptr<Transport>> endpoints;
+  const LaunchedAs launched = options.processes ? LaunchedAs{} : launched_for(options.transport);
+  const bool is_launched = launched.kind != LaunchedAs::Kind::alone;
+  // A process that a launcher has started for gloo is one rank, even if it has nothing to join.
+  const bool is_one_rank = kind != TransportKind::threads || joins_by_gloo(options.transport);
+  // Before the processes are joined, so that a wrong count fails at once.
+  if (options.processes || (is_one_rank && launched.has_launcher))
+    replicas_of(options.processes ? options.processes->size() : launched.size, options, launched.start);
   if (kind != TransportKind::threads) {
-    // Before the processes are joined, so that a wrong count fails at once.
-    const LaunchedAs launched = options.processes ? LaunchedAs{} : launched_as();
-    const bool is_launched = launched.kind != LaunchedAs::Kind::alone;
-    if (options.processes || is_launched)
-      replicas_of(options.processes ? options.processes->size() : launched.size, options);
     endpoints.push_back(open_process_endpoint(kind, options));
     if (is_launched) require_launched_place(*endpoints.front(), launched);
     return endpoints;
@@ -110,7 +122,8 @@ std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& optio
 TransportKind transport_of(const WorldOptions& options) {
   if (!options.processes && options.transport == TransportKind::nccl) nccl_groups();  // throws where there is none
   if (!options.processes)
-    return choose_transport(options.transport, launched_as(), {.mpi = mpi_available(), .gloo = gloo_available()});
+    return choose_transport(options.transport, launched_for(options.transport),
+                            {.mpi = mpi_available(), .gloo = gloo_available()});
   const std::string joined_by = options.processes->transport();
   const TransportKind kind = joined_by == "mpi"    ? TransportKind::mpi
                              : joined_by == "gloo" ? TransportKind::gloo

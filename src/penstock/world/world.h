@@ -28,8 +28,8 @@ class World {
  public:
   /// Waits for all processes. Throws ConfigError when the number of processes is not stages x replicas, when a launcher
   /// started several processes that this build cannot connect (no MPI under mpirun, no Gloo under torchrun), and when
-  /// WorldOptions::processes are joined by another transport than WorldOptions::transport; TransportError when a process
-  /// does not come within WorldOptions::start_deadline.
+  /// WorldOptions::processes are joined by another transport than WorldOptions::transport; TransportError when a
+  /// process does not come within WorldOptions::start_deadline.
   explicit World(const WorldOptions& options);
   /// The same for programs that pass their arguments on, as MPI programs do; the arguments are ignored.
   World(int argc, char** argv, const WorldOptions& options);

@@ -21,8 +21,8 @@ struct WorldOptions {
   int stages = 1;    // pipeline ranks p
   int replicas = 0;  // d; 0: 1 for threads, otherwise the number of processes / stages
   TransportKind transport = TransportKind::automatic;
-  /// The processes of the world, where the program has joined them itself (transport/joined_processes.h); their transport
-  /// is that of the world. Null: threads, or all processes that a launcher has started, as `transport` says.
+  /// The processes of the world, where the program has joined them itself (transport/joined_processes.h); their
+  /// transport is that of the world. Null: threads, or all processes that a launcher has started, as `transport` says.
   std::shared_ptr<JoinedProcesses> processes = nullptr;
   int threads = 1;  // intra-op threads per rank; results depend on it bitwise, so it is fixed and recorded
   /// A process without a sign of life for this long has failed: it died, was stopped, or cannot be reached. A live
