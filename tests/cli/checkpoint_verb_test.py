@@ -6,6 +6,7 @@ Usage: checkpoint_verb_test.py PENSTOCK CHECKPOINTS, with the program and a fold
 import json
 import os
 import shutil
+import stat
 import struct
 import subprocess
 import sys
@@ -71,6 +72,23 @@ class CheckpointVerb(unittest.TestCase):
         self.assertTrue(out.startswith("step-00000005: damaged: 'run/step-00000005/manifest.json' is damaged"), out)
         self.assertIn("3 steps done", out)
 
+    def test_show_tells_damage_from_what_cannot_be_read(self):
+        manifest = os.path.join(self.checkpoints, "step-00000005/manifest.json")
+        os.remove(manifest)
+        os.mknod(manifest, stat.S_IFSOCK | 0o600)  # which the system refuses to open, for root, too
+        out = self.output_of("show", "run")
+        self.assertRegex(out, r"^step-00000005: not readable: cannot open 'run/step-00000005/manifest\.json'")
+        self.assertIn("\nstep-00000003: 8 tensors", out)
+
+    def test_show_ends_with_2_if_none_is_complete(self):
+        for step in (3, 5):
+            self.damage(f"step-0000000{step}/manifest.json")
+        code, out, err = self.run_program("show", "run")
+        self.assertEqual((code, err), (2, "penstock: run: there is no complete checkpoint\n"))
+        self.assertEqual([line[:23] for line in out.splitlines()],
+                         ["step-00000005: damaged:", "step-00000003: damaged:"])
+        self.assertIn("'run/step-00000003/manifest.json' is damaged", self.complaint_of("show", "run/step-00000003"))
+
     def test_verify_names_file_and_tensor(self):
         self.assertEqual(self.output_of("verify", "run"),
                          "step-00000005: complete, 8 tensors, 1.3 kB\nstep-00000003: complete, 8 tensors, 1.3 kB\n")
@@ -106,15 +124,47 @@ class CheckpointVerb(unittest.TestCase):
 
     def test_export_takes_the_newest_complete_one_and_compares_checksums(self):
         self.damage("step-00000005/model-00001-of-00002.safetensors")
-        self.assertIn("tensor 'layer0.weight' is damaged",
-                      self.complaint_of("export", "run", "--output", "all.safetensors"))
-        self.assertEqual(os.listdir(self.folder), ["run"])
-        os.remove(os.path.join(self.checkpoints, "step-00000005/train.toml"))
+        for flags in ([], ["--max-shard-size", "80"]):
+            self.assertIn("tensor 'layer0.weight' is damaged",
+                          self.complaint_of("export", "run/step-00000005", "--output", "all.safetensors", *flags))
+            self.assertEqual(os.listdir(self.folder), ["run"])
+        for skipped in ("'run/step-00000005/model-00001-of-00002.safetensors', tensor 'layer0.weight' is damaged",
+                        "cannot open 'run/step-00000005/train.toml'"):
+            code, out, err = self.run_program("export", "run", "--output", "all.safetensors")
+            self.assertEqual((code, out), (0, "all.safetensors\n"), err)
+            self.assertTrue(err.startswith("penstock: skipped: " + skipped) and err.count("\n") == 1, err)
+            self.assertEqual(tensors_of(os.path.join(self.folder, "all.safetensors"))["layer0.count"],
+                             struct.pack("<q", 3))
+            os.remove(os.path.join(self.folder, "all.safetensors"))
+            if skipped[0] == "'":
+                os.remove(os.path.join(self.checkpoints, "step-00000005/train.toml"))
+        self.damage("step-00000003/optimizer-00001-of-00002.safetensors")
         code, _, err = self.run_program("export", "run", "--output", "all.safetensors")
-        self.assertEqual(code, 0)
-        self.assertIn("skipped: cannot open 'run/step-00000005/train.toml'", err)
-        self.assertEqual(tensors_of(os.path.join(self.folder, "all.safetensors"))["layer0.count"],
-                         struct.pack("<q", 3))
+        self.assertEqual((code, err.splitlines()[-1]), (2, "penstock: run: there is no complete checkpoint"))
+        self.assertEqual(os.listdir(self.folder), ["run"])
+
+    def test_export_into_a_checkpoint_is_refused(self):
+        before = self.output_of("verify", "run")
+        for step in (3, 5):
+            output = f"run/step-0000000{step}/model-00001-of-00002.safetensors"
+            self.assertEqual(self.complaint_of("export", "run", "--output", output),
+                             output + ": lies in the directory of a checkpoint, whose files must stay as they are: "
+                                      "name a file in another folder")
+        self.assertEqual(self.output_of("verify", "run"), before)
+        self.output_of("export", "run", "--output", "run/all.safetensors")
+
+    def test_sizes_of_shards(self):
+        def files(size):
+            out = self.output_of("export", "run", "--output", "all.safetensors", "--max-shard-size", size)
+            return len(out.split())
+
+        for size, count in (("80", 3), ("80B", 3), ("0.08kB", 3), ("0.08KB", 3), ("0.08k", 3), ("64b", 4), ("1KiB", 1),
+                            ("500MB", 1), ("2GB", 1), ("2g", 1), ("1.5GB", 1)):
+            self.assertEqual(files(size), count, size)
+        for size in ("-1", "0", "0.5B", "many", "-1GB", "1.5XB", "B", "inf", "9e99GB", "", "2 3"):
+            self.assertEqual(self.complaint_of("export", "run", "--output", "x.safetensors", "--max-shard-size", size),
+                             f"--max-shard-size {size}: give a positive number of bytes, such as 500MB or 1.5GB; the "
+                             "units are B, kB, MB, GB, TB, KiB, MiB, GiB and TiB")
 
     def test_errors_are_one_line(self):
         self.assertIn("cannot read the folder of checkpoints 'none'", self.complaint_of("show", "none"))
@@ -123,8 +173,6 @@ class CheckpointVerb(unittest.TestCase):
             self.assertEqual(self.complaint_of(*verb, "empty"), "empty: there is no checkpoint")
         self.assertIn("ends with .safetensors", self.complaint_of("export", "run", "--output", "x.bin"))
         self.assertIn("no such folder", self.complaint_of("export", "run", "--output", "no/x.safetensors"))
-        self.assertIn("--max-shard-size", self.complaint_of("export", "run", "--output", "x.safetensors",
-                                                            "--max-shard-size", "many"))
         self.assertIn("which verb?", self.complaint_of())
 
 

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Processes that Gloo joins: the results of threads, under torchrun too, and one message for each mistake.
 
-Usage: gloo_jobs_test.py PENSTOCK DATA. The part with torchrun is skipped where no Python can import torch.
+Usage: gloo_jobs_test.py PENSTOCK DATA. The parts with torchrun, and with a store that outlives a job as torchrun's
+does, are skipped where no Python can import torch.
 """
+import contextlib
 import os
 import socket
 import subprocess
 import sys
+import threading
 import unittest
 
 sys.dont_write_bytecode = True
@@ -19,6 +22,15 @@ from program_runs import ENVIRONMENT, ProgramRuns
 GLOO_RUN = os.path.join(ROOT, "tests", "support", "gloo_run.py")
 STEPS = ["--steps", "6", "--log-every", "1"]
 JOB = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+
+
+# A store that outlives the processes of a job, as the one of torchrun's agent does. It prints its port.
+STORE = """
+import sys, torch.distributed
+store = torch.distributed.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+print(store.port, flush=True)
+sys.stdin.read()
+"""
 
 
 def without(name):
@@ -35,17 +47,50 @@ def python_with_torch():
     return None
 
 
-class GlooJobs(ProgramRuns):
-    def losses_and_weights(self, flags, command=None, ranks=None):
+class GlooJobsBase(ProgramRuns):
+    def start_rank(self, rank, size, port, *flags, **environment):
+        """A process of a job of two pipeline ranks, or of `size` of them if these are more."""
+        arguments = self.train(*STEPS, "--stages", str(max(size, 2)), *flags)
+        job = {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        run = subprocess.Popen([program_runs.PROGRAM, *arguments], cwd=self.folder, text=True, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env={**ENVIRONMENT, **job, **environment})
+        self.addCleanup(self.end, run)
+        return run
+
+    def ends_of(self, runs):
+        """The exit code, the output and the error messages of each."""
+        results = [None] * len(runs)
+
+        def wait(number):
+            out, err = runs[number].communicate(timeout=program_runs.WATCHDOG_S)
+            # All lines, so that none of c10d's is overlooked.
+            lines = [line for line in err.splitlines() if not line.startswith("penstock: info: ")]
+            results[number] = runs[number].returncode, out, lines
+
+        waits = [threading.Thread(target=wait, args=(number,)) for number in range(len(runs))]
+        for each in waits:
+            each.start()
+        for each in waits:
+            each.join()
+        return results
+
+    def expect_refusals(self, runs, *messages):
+        """Each process ends with exit code 2 and one line."""
+        self.assertEqual(self.ends_of(runs), [(2, "", ["penstock: " + message]) for message in messages])
+
+
+class GlooJobs(GlooJobsBase):
+    def losses_and_weights(self, flags, command=None, ranks=None, environment=None):
         """The printed losses, and the bytes of the written weights."""
         arguments = self.train(*STEPS, *flags, "--save-weights", "weights.safetensors")
         if command:
             done = subprocess.run([*command, program_runs.PROGRAM, *arguments], cwd=self.folder, text=True,
                                   timeout=program_runs.WATCHDOG_S, capture_output=True, env=ENVIRONMENT)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            out = done.stdout
+            code, out, err = done.returncode, done.stdout, done.stderr
         else:
-            out = self.output_of(*arguments, ranks=ranks)
+            code, out, err = self.run_program(*arguments, ranks=ranks, environment=environment)
+        self.assertEqual(code, 0, err)
         with open(self.path("weights.safetensors"), "rb") as file:
             return out, file.read()
 
@@ -57,6 +102,34 @@ class GlooJobs(ProgramRuns):
                 threads = self.losses_and_weights(flags)
                 self.assertEqual(threads[0].count("loss is"), 6)
                 self.assertEqual(self.losses_and_weights(flags, ranks=ranks), threads)
+
+    def test_the_only_process_of_a_launcher_is_a_thread(self):
+        by_hand = self.losses_and_weights(["--stages", "1"])
+        for variables in ({"RANK": "0", "WORLD_SIZE": "1"}, {"PMIX_RANK": "0", "SLURM_STEP_NUM_TASKS": "1"}):
+            with self.subTest(variables=variables):
+                flags = ["--stages", "1", "--transport", "gloo"]
+                self.assertEqual(self.losses_and_weights(flags, environment=variables), by_hand)
+        launched = self.output_of("launch", "--transport", "gloo", "-n", "1", "--",
+                                  *self.train(*STEPS, "--stages", "1", "--transport", "gloo"))
+        self.assertEqual(launched.count("loss is"), 6)
+
+    def test_ranks_within_a_job_of_mpi(self):
+        """As if mpiexec had started one process, and within it torchrun or launch two; or three processes, and gloo is
+        asked for."""
+        flags = ["--stages", "2", "--micro-batches", "4"]
+        threads = self.losses_and_weights(flags)
+        one, three = {"PMI_RANK": "0", "PMI_SIZE": "1"}, {"PMI_RANK": "0", "PMI_SIZE": "3"}
+        self.assertEqual(self.losses_and_weights(flags, ranks=2, environment=one), threads)
+        self.assertEqual(self.losses_and_weights([*flags, "--transport", "gloo"], ranks=2, environment=three), threads)
+        code, out, err = self.run_program("launch", "--transport", "gloo", "-n", "2", "--", *self.train(*STEPS, *flags),
+                                          environment=one)
+        self.assertEqual((code, out.count("loss is")), (0, 6), err)
+
+    def test_launch_names_itself_where_the_count_is_wrong(self):
+        code, _, err = self.run_program("launch", "--transport", "gloo", "-n", "3", "--", *self.train("--stages", "2"))
+        self.assertEqual(code, 2, err)
+        self.assertIn("3 processes do not divide into 2 pipeline ranks: start a multiple of 2 (penstock launch -n 2)",
+                      err)
 
     def test_launch_starts_what_the_settings_of_a_verb_name(self):
         self.write("run.toml", 'transport = "gloo"\nstages = 2\n')
@@ -97,7 +170,30 @@ class GlooJobs(ProgramRuns):
                 (JOB | {"MASTER_PORT": "70000"}, [],
                  "the environment's MASTER_PORT is not a port: take a number from 1 to 65535"),
                 (JOB | {"WORLD_SIZE": "3"}, [],
-                 "3 processes do not divide into 2 pipeline ranks: start a multiple of 2 (mpirun -n 2)"),
+                 "3 processes do not divide into 2 pipeline ranks: start a multiple of 2 (torchrun "
+                 "--nproc-per-node 2)"),
+                # A world of one process around them says nothing.
+                (JOB | {"WORLD_SIZE": "3", "PMIX_RANK": "0", "SLURM_STEP_NUM_TASKS": "1"}, [],
+                 "3 processes do not divide into 2 pipeline ranks: start a multiple of 2 (torchrun "
+                 "--nproc-per-node 2)"),
+                (JOB | {"WORLD_SIZE": "1"}, ["--transport", "gloo"],
+                 "1 process does not divide into 2 pipeline ranks: start a multiple of 2 (torchrun "
+                 "--nproc-per-node 2)"),
+                ({"RANK": "1"}, [],
+                 "the environment has RANK = 1 but no WORLD_SIZE, so each process would run the whole job: set both, "
+                 "or unset RANK"),
+                ({"RANK": "1", "WORLD_SIZE": ""}, [],
+                 "the environment has RANK = 1 but no WORLD_SIZE, so each process would run the whole job: set both, "
+                 "or unset RANK"),
+                ({"WORLD_SIZE": "2"}, [],
+                 "the environment has WORLD_SIZE = 2 but no RANK, so each process would run the whole job: set both, "
+                 "or unset WORLD_SIZE"),
+                ({"PMI_RANK": "1"}, [],
+                 "the environment has PMI_RANK = 1 but no PMI_SIZE, so each process would run the whole job: set both, "
+                 "or unset PMI_RANK"),
+                (JOB | {"PMI_RANK": "0", "PMI_SIZE": "3"}, [],
+                 "mpiexec (PMI_SIZE = 3) says rank 0 of 3, torchrun (WORLD_SIZE = 2) says rank 0 of 2: start the "
+                 "program through one launcher only, or give --transport gloo for the latter"),
                 (JOB, ["--transport", "threads"],
                  "this is process 0 of 2 started by torchrun (WORLD_SIZE = 2), but the transport is threads: 2 whole jobs "
                  "would run side by side; use the gloo transport or start one process"),
@@ -115,31 +211,166 @@ class GlooJobs(ProgramRuns):
         for line, (prefix, own, who, others) in zip(sorted(self.sayings(err)), (
                 (r"\[rank 1\] rank 1", two, "rank 0", one), (r"\[rank 2\] rank 2", one, "rank 1", two),
                 ("rank 0", one, "rank 1", two)), strict=True):
-            self.assertRegex(line, f"^{prefix} runs {own}, and {who} runs {others}: install the same build on all hosts$")
+            self.assertRegex(line,
+                             f"^{prefix} runs {own}, and {who} runs {others}: install the same build on all hosts$")
 
-    def failure_in(self, environment):
-        code, out, err = self.run_program(*self.train(*STEPS, "--stages", "2", "--start-deadline", "1"),
-                                          environment=environment)
-        self.assertEqual((code, out), (1, ""), err)
-        said = self.sayings(err)
-        self.assertEqual(len(said), 1, err)
-        return said[0]
+    def refusal_in(self, environment, *flags):
+        return self.complaint_of(*self.train(*STEPS, "--stages", "2", "--start-deadline", "1", *flags),
+                                 environment=environment)
 
     def test_a_rank_that_never_comes_is_named(self):
         port = str(gloo_run.free_port())
-        self.assertEqual(self.failure_in(JOB | {"MASTER_PORT": port}),
-                         "the world is incomplete after 1 s (the start deadline, at the rendezvous): rank 1 has not come")
-        self.assertEqual(self.failure_in(JOB | {"MASTER_PORT": port, "RANK": "1"}),
-                         "[rank 1] the world is incomplete after 1 s (the start deadline, at the rendezvous): rank 1 does "
-                         f"not reach the store at 127.0.0.1:{port} (MASTER_ADDR and MASTER_PORT), which rank 0 opens")
+        self.assertEqual(self.refusal_in(JOB | {"MASTER_PORT": port}),
+                         "the world is incomplete after 1 s (the start deadline, at the rendezvous): rank 1 has not "
+                         "come")
+        self.assertEqual(self.refusal_in(JOB | {"MASTER_PORT": port, "RANK": "1"}),
+                         "[rank 1] the world is incomplete after 1 s (the start deadline, at the rendezvous): rank 1 "
+                         f"does not reach the store at 127.0.0.1:{port} (MASTER_ADDR and MASTER_PORT), which rank 0 "
+                         "opens")
+
+    def test_every_process_that_has_come_names_those_that_have_not(self):
+        port = gloo_run.free_port()
+        missing = ("the world is incomplete after 5 s (the start deadline, at the rendezvous): rank 1 has not come; "
+                   "rank 3 has not come")
+        self.expect_refusals([self.start_rank(rank, 4, port, "--start-deadline", "5") for rank in (0, 2)],
+                             missing, "[rank 2] " + missing)
+
+    def test_different_world_sizes(self):
+        for first, second in ((2, 4), (4, 2)):
+            with self.subTest(first=first):
+                port = gloo_run.free_port()
+                message = (f"rank 1 was started with WORLD_SIZE={second}, rank 0 with {first}: start all ranks with "
+                           "the same number")
+                self.expect_refusals([self.start_rank(0, first, port), self.start_rank(1, second, port)],
+                                     message, "[rank 1] " + message)
+
+    def test_a_rank_that_was_started_twice(self):
+        port = gloo_run.free_port()
+        runs = [self.start_rank(rank, 3, port) for rank in (0, 1, 1)]
+        message = "rank 1 was started twice, as process {} and as process {}: start each process with a rank of its own"
+        message = message.format(*sorted(run.pid for run in runs[1:]))
+        self.expect_refusals(runs, message, "[rank 1] " + message, "[rank 1] " + message)
+
+    def test_addresses_that_cannot_be(self):
+        # No server of names has to be asked for this one. It is looked up for three seconds; in Kubernetes it might have an
+        # address even later.
+        self.assertRegex(self.complaint_in(JOB | {"MASTER_ADDR": "host..a"}),
+                         r"^MASTER_ADDR=host\.\.a: this host finds no address of that name \(.*\); set it to the name "
+                         "or address of the host of rank 0$")
+        waits = {"MASTER_ADDR": "host..a", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+        self.assertRegex(self.refusal_in(JOB | waits),
+                         r"^the world is incomplete after 1 s \(the start deadline, at the rendezvous\): rank 0 does "
+                         r"not reach the store at host\.\.a:1 .*; the name has no address \(.*\)$")
+        self.assertEqual(self.complaint_in(JOB | {"GLOO_SOCKET_IFNAME": "lo,nope0"}),
+                         "GLOO_SOCKET_IFNAME=nope0: this host has no such network interface; take one that `ip link` "
+                         "shows, or unset it")
+
+    def test_another_program_at_the_port_of_the_store(self):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            # It waits for a request, as HTTP does.
+            self.assertEqual(self.refusal_in(JOB | {"MASTER_PORT": str(port), "RANK": "1"}),
+                             "[rank 1] the world is incomplete after 1 s (the start deadline, at the rendezvous): rank "
+                             f"1 does not reach the store at 127.0.0.1:{port} (MASTER_ADDR and MASTER_PORT), which rank "
+                             "0 opens; a program listens there, and does not answer as a store does")
+
+            def speak():
+                with contextlib.suppress(OSError):
+                    while True:
+                        connection, _ = other.accept()
+                        with connection:
+                            connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+            speaker = threading.Thread(target=speak)
+            speaker.start()
+            try:
+                self.assertEqual(self.complaint_in(JOB | {"MASTER_PORT": str(port), "RANK": "1"}),
+                                 f"[rank 1] rank 1 does not reach the store at 127.0.0.1:{port} (MASTER_ADDR and "
+                                 "MASTER_PORT), which rank 0 opens: another program answers there; take a free port of "
+                                 "rank 0's host for all ranks")
+            finally:
+                other.shutdown(socket.SHUT_RDWR)
+                speaker.join()
 
     def test_a_port_that_is_taken(self):
         with socket.socket() as taken:
             taken.bind(("0.0.0.0", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            self.assertRegex(self.failure_in(JOB | {"MASTER_PORT": str(port)}),
-                             rf"rank 0 cannot open the store at 127.0.0.1:{port} .*: Address already in use")
+            code, out, err = self.run_program(*self.train(*STEPS, "--stages", "2"),
+                                              environment=JOB | {"MASTER_PORT": str(port)})
+            self.assertEqual((code, out), (1, ""), err)
+            self.assertRegex(err, rf"^penstock: rank 0 cannot open the store at 127.0.0.1:{port} .*: Address already "
+                             r"in use\n$")
+
+
+class OneStoreForSeveralStarts(GlooJobsBase):
+    """A store that torchrun's agent holds keeps what former starts have written."""
+
+    def setUp(self):
+        super().setUp()
+        python = python_with_torch()
+        if not python:
+            self.skipTest("no Python can import torch")
+        store = subprocess.Popen([python, "-c", STORE], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=subprocess.DEVNULL)
+        self.addCleanup(store.wait)
+        self.addCleanup(store.stdout.close)
+        self.addCleanup(store.stdin.close)
+        self.port = int(store.stdout.readline())
+
+    def rank(self, rank, size, *flags, **environment):
+        return self.start_rank(rank, size, self.port, *flags, TORCHELASTIC_USE_AGENT_STORE="True", **environment)
+
+    def expect_training(self, runs):
+        ends = self.ends_of(runs)
+        self.assertEqual([(code, lines) for code, _, lines in ends], [(0, [])] * len(runs))
+        self.assertEqual(ends[0][1].count("loss is"), 6)
+
+    def running_job(self):
+        """The processes of a job that trains without an end."""
+        runs = [self.rank(rank, 2, "--steps", "1000000") for rank in range(2)]
+        self.assertIn("loss is", runs[0].stdout.readline())
+        return runs
+
+    def test_restarts(self):
+        # The counts of torchrun's agents may stay, and differ between hosts.
+        for counts in (("0", "0"), ("0", "0"), ("0", "1"), ("1", "0")):
+            with self.subTest(counts=counts):
+                self.expect_training([self.rank(rank, 2, TORCHELASTIC_RESTART_COUNT=counts[rank]) for rank in range(2)])
+        for size in (3, 2):
+            self.expect_training([self.rank(rank, size) for rank in range(size)])
+        for run in self.running_job():
+            run.kill()
+            run.wait()
+        self.expect_training([self.rank(rank, 2) for rank in range(2)])
+
+    def test_a_rank_may_be_started_again_before_rank_0_has_ended(self):
+        former = self.running_job()
+        former[1].kill()
+        former[1].wait()
+        member = self.rank(1, 2)
+        self.assertEqual(former[0].wait(timeout=program_runs.WATCHDOG_S), 1)
+        self.expect_training([self.rank(0, 2), member])
+
+    def test_a_start_that_failed_leaves_nothing(self):
+        for rank in (1, 0):
+            with self.subTest(rank=rank):
+                message = ("the world is incomplete after 1 s (the start deadline, at the rendezvous): "
+                           f"rank {1 - rank} has not come")
+                self.expect_refusals([self.rank(rank, 2, "--start-deadline", "1")], "[rank 1] " * rank + message)
+        self.expect_training([self.rank(rank, 2) for rank in range(2)])
+
+    def test_a_rank_that_was_started_twice_while_the_job_runs(self):
+        former = self.running_job()
+        for rank in (1, 0):
+            with self.subTest(rank=rank):
+                run = self.rank(rank, 2)
+                first, second = sorted((former[rank].pid, run.pid))
+                self.expect_refusals([run], "[rank 1] " * rank + f"rank {rank} was started twice, as process {first} "
+                                     f"and as process {second}: start each process with a rank of its own")
 
 
 if __name__ == "__main__":

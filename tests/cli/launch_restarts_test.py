@@ -135,6 +135,18 @@ class OverEither:
                 self.assertEqual(self.launch("-n", "1", "--restarts", "3", training=f"exit {code}")[0], code)
                 self.assertEqual(self.attempts(), ["1"])
 
+    def test_one_misuse_of_a_later_attempt_is_not_final(self):
+        # As where a rank never comes to the start.
+        for codes, result, attempts in (((4, 2, 0), 0, 3), ((4, 2, 2), 2, 3), ((4, 2, 4, 2, 0), 0, 5)):
+            with self.subTest(codes=codes):
+                shutil.rmtree(self.path("log_output"), ignore_errors=True)
+                for number, code in enumerate(codes, 1):
+                    self.write(f"code.{number}", f"exit {code}")
+                self.write("count", "0")
+                training = "n=$(($(cat count) + 1)); echo $n > count; . ./code.$n"
+                code, err = self.launch("-n", "1", "--restarts", "9", "--", training=training)
+                self.assertEqual((code, len(self.attempts())), (result, attempts), err)
+
     def test_nothing_of_the_former_attempt_is_left(self):
         # The first attempt leaves a process, and its launcher is killed.
         training = ("[ -e left ] && { kill -0 $(cat left) 2> /dev/null && exit 5; ls tmp/ompi.*/ > second; exit 0; }; "
@@ -249,14 +261,14 @@ class OverGloo(OverEither, Launches):
     def assert_no_files_left(self, err):
         self.assertEqual(os.listdir(self.path("tmp")), [])
 
-    def test_a_rank_that_is_alone_has_no_transport(self):
+    def test_a_rank_that_is_alone_keeps_its_flags(self):
         hosts = self.discovery("localhost:2\n", "localhost:1\n")
         code, err = self.launch("--elastic", "1:2", "--host-discovery", hosts, "--restarts", "1", "--", "--checkpoint",
                                 "run", "--transport", "gloo", training=self.failing(1))
         self.assertEqual(code, 9, err)
         flags = "--checkpoint run --transport gloo"
         self.assertEqual(self.line_of(1), flags + " --stages 2 --replicas 1")
-        self.assertEqual(self.line_of(2), flags + " --resume auto --stages 1 --replicas 1 --transport auto")
+        self.assertEqual(self.line_of(2), flags + " --resume auto --stages 1 --replicas 1")
 
     def test_a_host_discovery_that_names_another_host(self):
         hosts = self.discovery("localhost:2\n", "localhost:1\nb:2\n")
@@ -326,7 +338,7 @@ class OverGloo(OverEither, Launches):
 
 class Misuse(Launches):
     def test_elastic_misuse(self):
-        elastic = ("--elastic", "1:2")
+        elastic = ("--elastic", "1:2", "--restarts", "1")
         for arguments, complaint in (
                 (("--elastic", "2"), "--elastic 2: give the smallest and the largest number of pipeline ranks, as 2:4"),
                 ((*elastic, "-n", "2"), "-n 2 fixes the number of ranks, which --elastic takes from the slots"),

@@ -337,9 +337,14 @@ class OverGloo(OverEither, Launches):
 
     def test_ranks_have_the_variables_of_torchrun(self):
         values = " ".join(f"${name}" for name in self.VARIABLES)
-        others = {"SLURM_PROCID": "7", "PMIX_RANK": "7", "MASTER_PORT": "7", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+        # As within `srun -n 1` and `mpirun -n 1`.
+        foreign = {"SLURM_PROCID": "7", "PMIX_RANK": "0", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1",
+                   "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "1", "PMI_RANK": "0",
+                   "PMI_SIZE": "1", "MPI_LOCALRANKID": "0", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+        others = {**foreign, "MASTER_PORT": "7", "SLURM_STEP_NUM_TASKS": "1"}
+        foreign_values = " ".join(f"${name}" for name in foreign)
         code, _, err = self.launch("-n", "2", "--restarts", "1", environment={**ENVIRONMENT, **others}, script=(
-            f"echo {values} $SLURM_PROCID $PMIX_RANK $TORCHELASTIC_USE_AGENT_STORE; exit 3"))
+            f"echo {values} {foreign_values}; exit 3"))
         self.assertEqual(code, 3, err)
         said = {(attempt, rank): self.read("log_output", attempt, f"rank.{rank}", "stdout").split()
                 for attempt in ("1", "2") for rank in (0, 1)}
@@ -481,6 +486,18 @@ class LaunchVerb(Launches):
         environment = {**ENVIRONMENT, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
         self.assertIn("each would start a whole job", self.complaint_of("-n", "2", script="true",
                                                                         environment=environment))
+        self.assertEqual(self.complaint_of("-n", "2", script="true", environment={**ENVIRONMENT, "RANK": "1"}),
+                         "the environment has RANK = 1 but no WORLD_SIZE, so each process would run the whole job: set "
+                         "both, or unset RANK")
+
+    def test_inside_a_world_of_one_process(self):
+        for variables in ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"},
+                          {"PMI_RANK": "0", "PMI_SIZE": "1"},
+                          {"PMIX_RANK": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}):
+            with self.subTest(variables=variables):
+                code, out, err = self.launch("--transport", "gloo", "-n", "2", script="echo $RANK of $WORLD_SIZE",
+                                             environment={**ENVIRONMENT, **variables})
+                self.assertEqual((code, out), (0, "0 of 2\n"), err)
 
     def test_internal_verbs(self):
         for verb, wrong in (

@@ -167,6 +167,28 @@ class Resume(ProgramRuns):
         code, _, err = self.run_program("train", "--resume", "run", "--steps", "8", "--micro-batches", "2", "--seed", "4")
         self.assertEqual(code, 0, err)
         self.assertIn("micro-batches 2 instead of 4, seed 4 instead of 0", err)
+        self.assertNotIn("with other flags", err)
+
+    def test_other_flags_are_named(self):
+        self.output_of(*self.train(*SMALL, "--checkpoint", "run", "--steps", "5"))
+        _, _, err = self.run_program("train", "--resume", "run", "--steps", "6", "--no-shuffle", "--lr", "0.02", "--stages",
+                                     "1", "--log-every", "1")
+        self.assertIn("the training goes on with other flags than it had: lr 0.02 instead of 0.01, shuffle false instead "
+                      "of true\n", err)
+        for flags, state in ((("--optimizer", "rmsprop"), "/momentum', cannot be loaded by torch::optim::RMSprop: take"),
+                             (("--momentum", "0"), "/momentum' is stored, and the optimiser does not keep it: take the")):
+            self.assertIn(state, self.misuse("train", "--resume", "run", "--steps", "8", *flags))
+
+    def test_a_config_file_precedes_the_stored_settings(self):
+        self.output_of(*self.train(*SMALL, "--lr", "0.07", "--checkpoint", "run", "--steps", "5"))
+        expected = self.undisturbed("--lr", "0.07", "--steps", "8", "--batch-size", "32")
+        self.write("more.toml", 'steps = 7\nresume = "run"\n')
+        for flags in (("--resume", "run"), ()):  # on the line, and in the file
+            shutil.rmtree(self.path("again"), ignore_errors=True)
+            self.output_of("train", "--config", "more.toml", "--steps", "8", "--checkpoint", "again", *flags)
+            self.assertEqual(contents(self.path("again")), expected)
+        self.output_of("train", "--config", "more.toml")
+        self.assertEqual(contents(self.path("run"))["step"], 7)
 
     def test_auto_begins_or_continues(self):
         flags = (*SMALL, "--checkpoint", "run", "--resume", "auto")
@@ -201,10 +223,16 @@ class Resume(ProgramRuns):
                 (("--checkpoint-every", "3"), "--checkpoint-every is for checkpoints: give --checkpoint DIR, too"),
                 (("--max-time", "1:00:00"), "--max-time is for checkpoints"),
                 (("--checkpoint", "run", "--max-time", "soon"), "--max-time soon: give hours, minutes and seconds"),
+                (("--checkpoint", ""), "--checkpoint: an empty name of a folder"),
+                (("--resume", ""), "--resume: an empty name of a folder"),
+                (("--resume", "run", "--weights", "w"), "--weights w and --resume run both say with which weights"),
+                (("--checkpoint", "a\nb"), "the folder of checkpoints has a line break in its name"),
                 (("--checkpoint", "file"), "file: is a file, and checkpoints need a folder")):
             with self.subTest(flags=flags):
                 self.assertIn(text, self.misuse(*train, *flags))
         self.output_of(*train, "--checkpoint", "run")
+        self.assertIn("lies in the directory of a checkpoint",
+                      self.misuse(*train, "--save-weights", f"run/{checkpoints(self.path('run'))[0]}/mine.safetensors"))
         self.assertIn("has a checkpoint of step 3, and training begins at step 0",
                       self.misuse(*train, "--checkpoint", "run"))
         self.assertIn("holds the weights of a network with --hidden 32,16, but --hidden 8 is given",

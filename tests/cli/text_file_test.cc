@@ -52,6 +52,36 @@ TEST_F(TextFile, a_link_stays_a_link) {
   EXPECT_EQ(read_text(path("a")), "new");
 }
 
+// Who may write in the folder can guess the name of the temporary file.
+TEST_F(TextFile, a_planted_link_is_not_followed) {
+  write_text(path("victim"), "of somebody else");
+  const std::string planted = path("a") + ".partial-" + std::to_string(::getpid());
+  fs::create_symlink(path("victim"), planted);
+  require_place_for(path("a"));
+  EXPECT_EQ(read_text(path("victim")), "of somebody else");
+  fs::remove(planted);
+  fs::create_symlink(path("victim"), planted);
+  write_text(path("a"), "text");
+  EXPECT_EQ(read_text(path("victim")), "of somebody else");
+  EXPECT_FALSE(fs::is_symlink(path("a")));
+  EXPECT_EQ(read_text(path("a")), "text");
+  EXPECT_EQ(file_count(), 2);
+}
+
+TEST_F(TextFile, what_cannot_be_removed_from_its_way_is_not_written_to) {
+  const std::string planted = path("a") + ".partial-" + std::to_string(::getpid());
+  fs::create_directory(planted);
+  EXPECT_THROW(require_place_for(path("a")), ConfigError);
+  try {
+    write_text(path("a"), "text");
+    FAIL() << "an error was due";
+  } catch (const Failure& error) {
+    EXPECT_EQ(error.what(), path("a") + ": cannot be written: File exists");
+  }
+  EXPECT_TRUE(fs::is_directory(planted));
+  EXPECT_EQ(file_count(), 1);
+}
+
 TEST_F(TextFile, writes_directly_to_a_file_that_is_not_regular) {
   write_text("/dev/null", "nothing");
   EXPECT_TRUE(fs::is_character_file("/dev/null"));

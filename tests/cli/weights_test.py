@@ -124,6 +124,21 @@ class Weights(ProgramRuns):
         self.output_of("infer", "--weights", "w.safetensors", "--hidden", "32,16", "--model", "mlp")
         self.assertIn("--weights is required", self.complaint_of("evaluate"))
 
+    def test_a_part_of_a_checkpoint_is_refused_with_the_fix(self):
+        self.output_of(*self.train("--steps", "1", "--stages", "2", "--checkpoint", "run"))
+        checkpoint = os.path.join("run", "step-00000001")
+        for path, what, folder in (
+                (f"{checkpoint}/model-00001-of-00002.safetensors", "is one of 2 files", checkpoint),
+                (f"{checkpoint}/model.safetensors.index.json", "is the index of several files", checkpoint),
+                (checkpoint, "is a folder", checkpoint), ("run", "is a folder", "run")):
+            fix = f"penstock checkpoint export {folder} --output w.safetensors"
+            for verb in (["infer"], ["evaluate", "--data", self.small_set]):
+                self.assertEqual(self.complaint_of(*verb, "--weights", path),
+                                 f"{path}: {what}, and --weights takes one .safetensors file with all weights: write "
+                                 "it by " + fix.replace("w.safetensors", "FILE.safetensors"))
+            self.output_of(*fix.split()[1:])
+            self.output_of("infer", "--weights", "w.safetensors")
+
     def test_files_of_later_and_other_programs(self):
         self.save("--steps", "1")
         infer = ["infer", "--weights", "w.safetensors"]

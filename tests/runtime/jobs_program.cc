@@ -31,8 +31,8 @@ void run_small(const std::vector<std::string>& arguments) {
   require<Failure>(outcome.losses.size() == 5, outcome.losses.size(), " losses instead of 5");
   // The first four batches are alike, and the last one is smaller. What is sent at the end of a step may be described
   // after it.
-  require<Failure>(outcome.descriptions[3] == outcome.descriptions[1], "rank ", world.rank(), " described ",
-                   outcome.descriptions[3] - outcome.descriptions[1], " messages again");
+  require<Failure>(outcome.costs[3].described == outcome.costs[1].described, "rank ", world.rank(), " described ",
+                   outcome.costs[3].described - outcome.costs[1].described, " messages again");
   if (!world.is_main()) return;
   for (const double loss : outcome.losses) std::printf("loss %a\n", loss);
   for (const auto& [name, value] : outcome.parameters) {
@@ -41,6 +41,22 @@ void run_small(const std::vector<std::string>& arguments) {
     for (std::int64_t i = 0; i < flat.numel(); ++i) std::printf(" %a", flat.data_ptr<float>()[i]);
     std::printf("\n");
   }
+}
+
+/// Equal steps send through the memory of the first ones. How many buffers are used at one time depends on when
+/// messages arrive, but it is never more than a step has messages at both ends.
+void run_steady(int stages) {
+  World world({.stages = stages});
+  test::SmallNetwork network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 5});
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  const auto [inputs, targets] = test::small_batches(2).front();
+  constexpr std::uint64_t steps = 50;
+  for (std::uint64_t step = 0; step < steps; ++step) pipeline.train_step(inputs, targets).loss();
+  const MessageCosts costs = world.context(world.local_ranks().front()).endpoint->message_costs();
+  require<Failure>(costs.sent >= 4 * steps, costs.sent, " messages were sent");
+  require<Failure>(costs.allocated <= 4 * costs.sent / steps, costs.allocated, " buffers were allocated for ", steps,
+                   " steps of ", costs.sent / steps, " messages");
 }
 
 void run_deep(int stages) {
@@ -74,6 +90,8 @@ int main(int count, char** arguments) {
   try {
     if (args.size() == 5 && args[0] == "small") {
       run_small({args.begin() + 1, args.end()});
+    } else if (args.size() == 2 && args[0] == "steady") {
+      run_steady(std::stoi(args[1]));
     } else if (args.size() == 2 && args[0] == "deep") {
       run_deep(std::stoi(args[1]));
     } else if (args.size() == 2 && (args[0] == "u" || args[0].starts_with("u:"))) {

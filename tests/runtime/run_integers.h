@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -13,6 +15,8 @@
 #include "penstock/base/clock.h"
 #include "penstock/runtime/position.h"
 #include "penstock/schedule/schedule.h"
+#include "penstock/trace/check_order.h"
+#include "penstock/trace/chrome.h"
 #include "penstock/transport/mailbox.h"
 #include "tests/runtime/integer_handler.h"
 #include "tests/transport/run_world.h"
@@ -133,6 +137,16 @@ struct ThreadPost {
   volatile unsigned spun = 0;
 };
 
+/// Expects the trace to show an order that dependencies permit. A trace that does not is stored.
+inline void expect_in_order(const Trace& trace) {
+  const OrderCheck check = check_order(trace);
+  EXPECT_EQ(check.steps, 1U);
+  if (!check.violation) return;
+  const std::string path = testing::TempDir() + "out_of_order.json";
+  std::ofstream(path) << write_trace(trace);
+  ADD_FAILURE() << *check.violation << "; to check it again: penstock trace validate " << path;
+}
+
 /// A thread per rank.
 inline void run_in_threads(const Schedule& schedule, unsigned seed = 0) {
   const Validation validation = validate(schedule);
@@ -145,6 +159,7 @@ inline void run_in_threads(const Schedule& schedule, unsigned seed = 0) {
   for (int r = 0; r < schedule.rank_count(); ++r)
     handlers.emplace_back(ThreadPost(world, Rank(r), seed), schedule,
                           validation.peak_activations[static_cast<std::size_t>(r)]);
+  Trace trace{schedule, 1, {}, std::vector<std::vector<RankStep>>(programs.size())};
   test::run_world(schedule.rank_count(), [&](int r) {
     const auto rank = static_cast<std::size_t>(r);
     Recorder recorder;
@@ -152,14 +167,15 @@ inline void run_in_threads(const Schedule& schedule, unsigned seed = 0) {
     execute(programs[rank], handlers[rank], recorder);
     recorder.end_step();
     std::int64_t last_end = 0;
-    const std::vector<RankStep> steps = recorder.steps();
-    for (const Span& span : steps.at(0).spans) {
+    trace.ranks[rank] = recorder.steps();
+    for (const Span& span : trace.ranks[rank].at(0).spans) {
       EXPECT_LE(last_end, span.begin_ns);
       EXPECT_LE(span.begin_ns, span.end_ns);
       last_end = span.end_ns;
     }
   });
   expect_like_plain_loop(schedule, validation, handlers);
+  expect_in_order(trace);
 }
 
 }  // namespace penstock

@@ -51,7 +51,7 @@ struct JobOutcome {
   std::map<std::string, torch::Tensor> initial;     // on the main process
   std::map<std::string, torch::Tensor> parameters;  // on the main process
   std::vector<Pipeline::Peak> peaks;
-  std::vector<std::uint64_t> descriptions;  // by step: of this process's first rank, until after it
+  std::vector<MessageCosts> costs;  // by step: of this process's first rank, until after it
 };
 
 inline JobOutcome run_small_job(World& world, const JobOptions& options) {
@@ -63,10 +63,15 @@ inline JobOutcome run_small_job(World& world, const JobOptions& options) {
   const RankContext rank = world.context(world.local_ranks().front());
   for (const auto& [inputs, targets] : small_batches(options.steps)) {
     outcome.losses.push_back(pipeline.train_step(inputs, targets).loss());
-    outcome.descriptions.push_back(rank.endpoint->message_costs().described);
+    outcome.costs.push_back(rank.endpoint->message_costs());
   }
   outcome.parameters = pipeline.state();
   outcome.peaks = pipeline.peak_activations();
+  const Trace trace = pipeline.trace();
+  if (!world.is_main()) return outcome;
+  const OrderCheck check = check_order(trace);
+  require<InternalError>(check.steps > 0 && !check.violation, check.steps, " steps of the trace are complete; ",
+                         check.violation.value_or("all in order"));
   return outcome;
 }
 

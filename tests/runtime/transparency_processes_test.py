@@ -30,3 +30,6 @@ for schedule, stages, replicas, micro_batches in [
     if threads != processes:
         sys.exit(f"{job}: threads and processes differ")
     print(f"{schedule}, {stages} stages, {replicas} replicas, {micro_batches} micro-batches: equal")
+
+if 2 in sizes:
+    output(LAUNCH + ["-n", "2", program, "steady", "2"])

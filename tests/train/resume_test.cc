@@ -1,6 +1,9 @@
 // A training that is interrupted and resumed, with other stages and schedules, ends with the bits of one that is not.
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <tuple>
+#include <utility>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -151,13 +154,138 @@ TEST_F(Resume, does_not_begin_anew_beside_a_checkpoint_of_another_version) {
 TEST_F(Resume, goes_through_many_interruptions) {
   const double sum = run({.folder = folder_ / "undisturbed"});
   double resumed = 0;
-  for (int i = 0; i < epochs * steps_per_epoch; ++i)
+  constexpr std::int64_t all = epochs * steps_per_epoch;
+  for (std::int64_t i = 0; i < all; ++i)
     resumed = run({.folder = folder_ / "often",
-                   .layout = {1 + i % 3},
-                   .stop_at = i + 1 < epochs * steps_per_epoch ? std::optional<std::int64_t>(1) : std::nullopt,
+                   .layout = {1 + static_cast<int>(i % 3)},
+                   .stop_at = i + 1 < all ? std::optional<std::int64_t>(1) : std::nullopt,
                    .resumes = i > 0});
   EXPECT_EQ(resumed, sum);
   EXPECT_EQ(contents(folder_ / "often"), contents(folder_ / "undisturbed"));
+}
+
+/// Counts what it is told about tests.
+class TestLog : public Hook {
+ public:
+  void before_test(const TrainingPosition&) override {
+    ++begun;
+    if (on_begin) on_begin();
+  }
+  void before_test_step(const TrainingPosition&) override { ++steps; }
+  void after_test(const EvaluationReport& report) override { reports.push_back(report.loss); }
+  void after_epoch(const EpochReport&) override { ++epochs; }
+  int begun = 0, steps = 0, epochs = 0;
+  std::vector<double> reports;
+  std::function<void()> on_begin = nullptr;
+};
+
+TEST_F(Resume, runs_a_test_that_was_interrupted_again) {
+  // A test of three steps; the training ends in the second step of that behind the first epoch.
+  const auto train = [&](const std::string& folder, std::int64_t stop_at, bool resumes) {
+    World world({.stages = 2});
+    Network network;
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
+    pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9}));
+    std::int64_t asked = 0;
+    Trainer trainer(pipeline, {.epochs = 2, .stop_when = [&]() -> std::optional<StopRequest> {
+                                 return ++asked > stop_at ? std::optional(StopRequest{"enough"}) : std::nullopt;
+                               }});
+    auto& log = trainer.add_hook(std::make_unique<TestLog>());
+    trainer.add_hook(std::make_unique<CheckpointHook>(CheckpointOptions{.folder = folder}));
+    if (resumes) {
+      EXPECT_TRUE(trainer.resume(folder));
+    }
+    Loader samples_of_training(random_images(samples), {.batch_size = batch_size, .seed = 5});
+    Loader test(random_images(27), {.batch_size = 9, .shuffle = false});
+    trainer.fit(samples_of_training, test);
+    return std::tuple(log.begun, log.steps, log.epochs, log.reports);
+  };
+  const auto [begun, steps, epoch_reports, reports] = train(folder_ / "undisturbed", 1000, false);
+  EXPECT_EQ(std::tuple(begun, steps, epoch_reports, reports.size()), std::tuple(2, 6, 2, 2u));
+  EXPECT_EQ(train(folder_ / "run", steps_per_epoch + 1, false), std::tuple(1, 2, 1, std::vector<double>()));
+  EXPECT_EQ(train(folder_ / "run", 0, true), std::tuple(1, 1, 0, std::vector<double>())) << "again, in its first step";
+  EXPECT_EQ(train(folder_ / "run", 1000, true), std::tuple(2, 6, 1, reports));
+  EXPECT_EQ(contents(folder_ / "run"), contents(folder_ / "undisturbed"));
+}
+
+TEST_F(Resume, keeps_the_reason_to_stop_through_an_interrupted_test) {
+  /// Ends the training behind its third step.
+  class StopAtThree : public Hook {
+   public:
+    void attached(Trainer& trainer) override { trainer_ = &trainer; }
+    void after_step(const StepReport& report) override {
+      if (report.step == 2) trainer_->stop("enough is learnt");
+    }
+
+   private:
+    Trainer* trainer_ = nullptr;
+  };
+  const auto train = [&](bool interrupts) {
+    World world({.stages = 2});
+    Network network;
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
+    pipeline.optimize_with(sgd({.learning_rate = 0.1}));
+    bool is_in_test = false;
+    Trainer trainer(pipeline, {.epochs = 2, .evaluate_every = 2, .stop_when = [&]() -> std::optional<StopRequest> {
+                                 return interrupts && is_in_test ? std::optional(StopRequest{"a signal"})
+                                                                 : std::nullopt;
+                               }});
+    trainer.add_hook(std::make_unique<StopAtThree>());
+    auto& log = trainer.add_hook(std::make_unique<TestLog>());
+    log.on_begin = [&] { is_in_test = true; };
+    trainer.add_hook(std::make_unique<CheckpointHook>(CheckpointOptions{.folder = folder_ / "run"}));
+    EXPECT_EQ(trainer.resume(folder_ / "run"), !interrupts);
+    Loader samples_of_training(random_images(samples), {.batch_size = batch_size, .seed = 5});
+    Loader test(random_images(27), {.batch_size = 9, .shuffle = false});
+    trainer.fit(samples_of_training, test);
+    EXPECT_EQ(trainer.stopped(), "enough is learnt");
+    return std::pair(pipeline.training_steps(), log.reports.size());
+  };
+  const auto interrupted = train(true);
+  EXPECT_EQ(interrupted.second, 0U);
+  EXPECT_EQ(train(false), std::pair(interrupted.first, std::size_t{1})) << "it owed the test alone";
+}
+
+TEST_F(Resume, gradients_that_wait_for_their_update_delay_the_end_of_a_test) {
+  const auto train = [&](std::int64_t stop_at, bool resumes) {
+    World world({.stages = 2});
+    Network network;
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
+    pipeline.optimize_with(sgd({.learning_rate = 0.1}));
+    pipeline.update_every(2);
+    std::int64_t asked = 0;
+    Trainer trainer(pipeline, {.epochs = 2, .stop_when = [&]() -> std::optional<StopRequest> {
+                                 return ++asked > stop_at ? std::optional(StopRequest{"enough"}) : std::nullopt;
+                               }});
+    trainer.add_hook(std::make_unique<CheckpointHook>(CheckpointOptions{.folder = folder_ / "run"}));
+    EXPECT_EQ(trainer.resume(folder_ / "run"), resumes);
+    Loader samples_of_training(random_images(samples), {.batch_size = batch_size, .seed = 5});
+    Loader test(random_images(27), {.batch_size = 9, .shuffle = false});
+    trainer.fit(samples_of_training, test);
+    return list_checkpoints(folder_ / "run").front().step;
+  };
+  // The epoch has 7 steps, so that its test is between two updates.
+  EXPECT_EQ(train(steps_per_epoch, false), steps_per_epoch + 1);
+  EXPECT_EQ(train(1000, true), 2 * steps_per_epoch);
+}
+
+TEST_F(Resume, needs_the_optimiser_of_the_checkpoint) {
+  run({.folder = folder_ / "run", .stop_at = 3});
+  const auto loads_with = [&](auto optimizer) {
+    World world({.stages = 2});
+    Network network;
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
+    pipeline.optimize_with(optimizer);
+    return error_text<ConfigError>([&] { pipeline.load(folder_ / "run"); });
+  };
+  const std::string without = loads_with(sgd({.learning_rate = 0.1}));
+  EXPECT_TRUE(
+      says(without, "/momentum' is stored, and the optimiser does not keep it: take the optimiser with which it"))
+      << without;
+  const std::string torch = loads_with(OptimizerFactory(optimizer_factory(rmsprop)));
+  EXPECT_TRUE(
+      says(torch, "/momentum', cannot be loaded by torch::optim::RMSprop: take the optimiser with which it was"))
+      << torch;
 }
 
 TEST_F(Resume, after_the_last_step_trains_nothing) {

@@ -16,10 +16,10 @@ namespace penstock {
   std::_Exit(status);
 }
 
-/// For the beginning of main(): when the process ends by return or exit(), objects with static storage that exist by now
-/// are not destroyed. LibTorch takes 0.15 s to destroy its tables of operators, and a program needs nothing of that.
-/// What is registered later, by atexit() or as a static object, is still called or destroyed before; then the standard
-/// streams are flushed.
+/// For the beginning of main(): when the process ends by return or exit(), objects with static storage that exist by
+/// now are not destroyed. LibTorch takes 0.15 s to destroy its tables of operators, and a program needs nothing of
+/// that. What is registered later, by atexit() or as a static object, is still called or destroyed before; then the
+/// standard streams are flushed.
 inline void exit_without_destroying_libraries() {
   ::on_exit([](int status, void*) { exit_at_once(status); }, nullptr);
 }

@@ -16,6 +16,14 @@ namespace {
 constexpr const char* settings_file = "train.toml";
 constexpr const char* kernels_file = "kernels.txt";
 
+/// Refuses the empty text, which a script has given that uses a variable without a value.
+CLI::Validator is_a_folder_name() {
+  return {[](const std::string& text) {
+            return std::string(text.empty() ? "an empty name of a folder: leave the flag out, or give one" : "");
+          },
+          ""};
+}
+
 /// The newest complete checkpoint of a folder, or the one whose directory `path` is.
 NewestCheckpoint newest_at(const std::string& path) {
   NewestCheckpoint newest;
@@ -61,7 +69,8 @@ void CheckpointFlags::add_to(CLI::App& verb) {
   verb.add_option("--checkpoint", folder,
                   "write checkpoints into this folder: at intervals, at the end, and when SIGTERM, SIGINT or SIGUSR1 "
                   "ends the training after its step (a second signal ends it at once)")
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check(is_a_folder_name());
   verb.add_option("--checkpoint-every", every, "the interval: 600s, 100steps (or 100), 1epochs (default: 600s)")
       ->type_name("N[s|steps|epochs]");
   verb.add_option("--checkpoint-keep", keep, "complete checkpoints to keep, at least 2 (default: 2)")->type_name("K");
@@ -70,7 +79,8 @@ void CheckpointFlags::add_to(CLI::App& verb) {
           "continue from the newest complete checkpoint of this folder, with its settings where no flag gives "
           "others, and write there unless --checkpoint names another; auto: from that of --checkpoint, or begin "
           "if there is none")
-      ->type_name("DIR|auto");
+      ->type_name("DIR|auto")
+      ->check(is_a_folder_name());
   verb.add_option("--max-time", max_time,
                   "after this time save a checkpoint and end with exit code 75, before a scheduler does")
       ->type_name("[D-]H:MM:SS");
@@ -123,6 +133,7 @@ std::optional<RecordedRun> recorded_run(const CheckpointFlags& flags) {
   if (!checkpoint) return std::nullopt;
   RecordedRun run{checkpoint->manifest(), checkpoint->directory()};
   run.kernel_selection = text_called(*checkpoint, kernels_file);
+  run.settings = text_called(*checkpoint, settings_file);
   for (std::size_t i = 0; i < run.manifest.files.size() && run.weight_metadata.empty(); ++i)
     if (run.manifest.files[i].kind == FileKind::model) run.weight_metadata = checkpoint->metadata(i);
   return run;

@@ -58,6 +58,7 @@ struct RecordedRun {
   std::string directory;
   std::map<std::string, std::string> weight_metadata = {};
   std::string kernel_selection = {};  // empty: not tuned
+  std::string settings = {};          // the stored text of its flags; empty: none
 };
 
 /// How many tensors and numbers the model of a checkpoint has.

@@ -274,6 +274,7 @@ void ConfiguredLine::read(const CLI::App& program, const ConfigText& config) {
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
 
   std::vector<std::string> from_file;
+  std::set<std::string> seen;
   for (const auto& [key, value] : table) {
     const std::string name = with_dashes(std::string(key.str())), shown = printable(key.str());
     const std::string place = say(config.file, ":", key.source().begin.line, ": ");
@@ -284,9 +285,10 @@ void ConfiguredLine::read(const CLI::App& program, const ConfigText& config) {
     require<ConfigError>(arguments.has_value(), place, "'", shown, "' is of type ", value.type(), ", but --", name,
                          " takes ", wanted(kind_of(*option)));
     const std::string flag = "--" + option->get_lnames().front();
-    require<ConfigError>(places_.emplace(flag, place).second, place, "'", shown, "' is given a second time: '",
+    require<ConfigError>(seen.insert(flag).second, place, "'", shown, "' is given a second time: '",
                          "-' and '_' are one, and so are a flag and its --no- form");
     if (is_overruled(*option, given)) continue;
+    places_[flag] = place;
     if (config.is_stored && replaced_by_resume.contains(option->get_lnames().front())) continue;
     if (config.is_stored && output_flags.contains(option->get_lnames().front()))
       for (const std::string& argument : *arguments) require_below_here(argument, place);
@@ -326,9 +328,32 @@ std::string config_text(const CLI::App& verb, const std::set<std::string>& left_
   return out.str();
 }
 
+std::string changed_flags(const CLI::App& verb, const std::set<std::string>& names, const std::string& stored) {
+  const auto values_in = [&](const std::string& text) {
+    std::map<std::string, std::string> values;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      const std::size_t end = line.find(" = ");
+      if (end != std::string::npos && names.contains(line.substr(0, end)))
+        values[line.substr(0, end)] = line.substr(end + 3);
+    }
+    return values;
+  };
+  const auto now = values_in(config_text(verb)), before = values_in(stored);
+  const auto shown = [](const std::map<std::string, std::string>& values, const std::string& name) {
+    const auto found = values.find(name);
+    return found == values.end() ? std::string("none") : printable(found->second);
+  };
+  std::string changes;
+  for (const std::string& name : names)
+    if (shown(now, name) != shown(before, name))
+      changes += say(changes.empty() ? "" : ", ", name, " ", shown(now, name), " instead of ", shown(before, name));
+  return changes;
+}
+
 bool print_config_instead(const CLI::App& verb) {
   if (verb.get_option("--print-config")->count() == 0) return false;
-  if (launched_as().rank == 0) std::cout << config_text(verb);
+  if (launched_as_whole().rank == 0) std::cout << config_text(verb);
   return true;
 }
 

@@ -61,6 +61,10 @@ class ConfiguredLine {
 /// with --config, gives the same run.
 std::string config_text(const CLI::App& verb, const std::set<std::string>& left_out = {});
 
+/// The flags of `verb` called in `names` (without dashes) whose values differ from those in `stored`, which is a text
+/// of config_text(): "optimizer adam instead of sgd, lr 0.1 instead of 0.01"; empty where none does.
+std::string changed_flags(const CLI::App& verb, const std::set<std::string>& names, const std::string& stored);
+
 /// If --print-config was given, prints all flags of `verb` with their values as TOML (one process of a job only) and
 /// returns true; else returns false. A flag without a value becomes a comment.
 bool print_config_instead(const CLI::App& verb);

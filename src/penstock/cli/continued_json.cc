@@ -12,18 +12,27 @@
 namespace penstock {
 namespace {
 
-/// Whether a line is that of a step at `next` or later.
-bool is_repeated(const std::string& line, const TrainingPosition& next) {
+/// Where a training goes on: at a step, or in the test behind all steps of an epoch.
+struct Begin {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;
+  bool is_test = false;
+};
+
+/// Whether a line is that of a step or a test from `begin` on.
+bool is_repeated(const std::string& line, const Begin& begin) {
   const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return false;
   const auto number = [&](const char* name) {
     const auto found = object.find(name);
     return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : -1;
   };
-  return number("step") >= 0 && std::pair(number("epoch"), number("step")) >= std::pair(next.epoch, next.step);
+  const std::int64_t epoch = number("epoch");
+  if (number("step") < 0) return begin.is_test && object.contains("test_loss") && epoch >= begin.epoch;
+  return begin.is_test ? epoch > begin.epoch : std::pair(epoch, number("step")) >= std::pair(begin.epoch, begin.step);
 }
 
-void remove_repeated_lines(const std::string& path, const TrainingPosition& next) {
+void remove_repeated_lines(const std::string& path, const Begin& begin) {
   std::error_code code;
   if (!std::filesystem::is_regular_file(path, code)) return;
   std::ifstream file(path, std::ios::binary);
@@ -32,7 +41,7 @@ void remove_repeated_lines(const std::string& path, const TrainingPosition& next
   bool removes = false;
   for (std::string line; !removes && std::getline(file, line);) {
     const bool breaks_off = file.eof() && line.starts_with("{");
-    removes = breaks_off || is_repeated(line, next);
+    removes = breaks_off || is_repeated(line, begin);
     if (!removes) kept += line.size() + 1;
   }
   require<Failure>(!file.bad(), "--json ", path, " cannot be read, to continue it");
@@ -46,14 +55,17 @@ class ContinueJson final : public Hook {
  public:
   ContinueJson(std::ofstream& out, ContinuedJson file) : out_(out), file_(std::move(file)) {}
 
-  void before_epoch(const TrainingPosition& next) override {
+  void before_epoch(const TrainingPosition& next) override { open({next.epoch, next.step}); }
+  void before_test(const TrainingPosition& behind) override { open({behind.epoch, 0, true}); }
+
+ private:
+  void open(const Begin& begin) {
     if (out_.is_open()) return;
-    if (file_.replaces) remove_repeated_lines(file_.path, next);
+    if (file_.replaces) remove_repeated_lines(file_.path, begin);
     out_.open(file_.path, std::ios::app);
     require<Failure>(out_.is_open(), "--json ", file_.path, " cannot be opened for writing");
   }
 
- private:
   std::ofstream& out_;
   const ContinuedJson file_;
 };

@@ -11,9 +11,9 @@ namespace penstock {
 
 struct ContinuedJson {
   std::string path;
-  /// Whether what the training writes again is removed from the end of the file: its lines from the first step on that
-  /// is repeated, and a last line that breaks off because the run was killed. False where the checkpoints of the
-  /// former training stay as they are, so that its lines must, too.
+  /// Whether what the training writes again is removed from the end of the file: its lines from the first step or
+  /// test on that is repeated, and a last line that breaks off because the run was killed. False where the checkpoints
+  /// of the former training stay as they are, so that its lines must, too.
   bool replaces = false;
 };
 

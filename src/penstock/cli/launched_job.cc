@@ -33,6 +33,10 @@ void announce(const LaunchSettings& settings, const LaunchingMachine& machine, c
   log(LogLevel::info, say(plural(rank_count(settings), "rank"), where, "; logs: ", logs.shown()));
 }
 
+std::optional<CheckpointPlace> first_of(const std::vector<CheckpointPlace>& places) {
+  return places.empty() ? std::nullopt : std::optional(places.front());
+}
+
 void log_restart(const RestartLimit& limit, const std::optional<CheckpointPlace>& newest, const std::string& cause) {
   const std::string from = newest ? say("goes on from step ", newest->step, " (", newest->path, ")") : "begins anew";
   log(LogLevel::info,
@@ -76,14 +80,20 @@ std::string LaunchedJob::command_line() const {
 
 int LaunchedJob::run() {
   const std::string folder = train_.folder();
-  const auto oldest = newest_complete(folder);
+  auto complete = complete_checkpoints(folder);
+  const auto oldest = first_of(complete);
   auto newest = oldest;
-  RestartLimit limit(options_.restarts, newest);
+  RestartLimit limit(options_.restarts, complete);
+  int misuses = 0;  // in a row
   for (bool is_restart = false;; is_restart = true) {
     const Outcome outcome = attempt(start_of(is_restart, newest != oldest));
-    if (outcome.is_final) return outcome.exit_code;
-    newest = newest_complete(folder);
-    const auto decision = folder.empty() ? limit.after_failure() : limit.after_failure(newest);
+    misuses = outcome.is_misuse ? misuses + 1 : 0;
+    // A misuse shows in the first attempt, and would fail again. A later one may end with its exit code as well because
+    // a rank has never come: that may pass.
+    if (outcome.is_final || (outcome.is_misuse && (!is_restart || misuses > 1))) return outcome.exit_code;
+    complete = complete_checkpoints(folder);
+    newest = first_of(complete);
+    const auto decision = folder.empty() ? limit.after_failure() : limit.after_failure(complete);
     if (decision == RestartLimit::Decision::no_progress)
       print_error(
           ExitCode::failed,
@@ -119,9 +129,6 @@ void LaunchedJob::make_elastic(Start& start, bool is_restart) const {
   const int p = pipeline_ranks(*options_.elastic, slots, train_.replicas);
   start.settings.ranks = p * train_.replicas;
   start.program = elastic_arguments(start.program, p, train_.replicas);
-  // A single process is joined with none, and would refuse this transport.
-  if (start.settings.ranks == 1 && (train_.transport == "gloo" || train_.transport == "nccl"))
-    start.program.insert(start.program.end(), {"--transport", "auto"});
   log(LogLevel::info, say("elastic: ", plural(p, "pipeline rank"), ", ", plural(train_.replicas, "replica"),
                           is_named ? say("; ", plural(slots, "slot")) : std::string()));
 }
@@ -205,10 +212,12 @@ LaunchedJob::Outcome LaunchedJob::outcome_of(const GroupEnd& end, const JobLogs&
   }
   if (end.status() == 0 && rank_code == 0) return {};
   const FailedAttempt failed = report_failure({end, logs, endings, ranks});
-  // A misuse fails again; other programs may use its exit code for something else. After SIGUSR1 the host is about to
-  // be taken away.
-  const bool is_final = program_.is_ours && (failed.exit_code == misuse || end.forwarded == SIGUSR1);
-  return {failed.exit_code, is_final, failed.cause};
+  // After SIGUSR1 the host is about to be taken away. Other programs may use the exit code of misuse for something
+  // else.
+  return {.exit_code = failed.exit_code,
+          .is_final = program_.is_ours && end.forwarded == SIGUSR1,
+          .is_misuse = program_.is_ours && failed.exit_code == misuse,
+          .cause = failed.cause};
 }
 
 }  // namespace penstock

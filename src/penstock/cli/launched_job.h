@@ -59,7 +59,8 @@ class LaunchedJob {
   /// How an attempt ended.
   struct Outcome {
     int exit_code = 0;
-    bool is_final = true;    // done, ended by a signal, or misuse: starting again makes no sense
+    bool is_final = true;    // done, or ended by a signal: starting again makes no sense
+    bool is_misuse = false;  // of the program, by its exit code
     std::string cause = {};  // "rank 1 of 2: signal 9 (Killed)"
   };
 

@@ -31,7 +31,9 @@ int run(const CommandLine& line) {
   CommandLine arguments = line;
   const auto before = [&] {
     require_known_verb(program, line);
+    // In order of precedence: what is read first stays.
     if (const auto config = given_config(configured, program)) configured.read(program, *config);
+    if (const auto stored = stored_config(configured, program)) configured.read(program, *stored);
     arguments = configured.arguments();
   };
   const auto print_error_with_place = [&](ExitCode exit, const std::string& message) {

@@ -1,26 +1,36 @@
 #include "penstock/cli/text_file.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 
 #include "penstock/base/error.h"
+#include "penstock/checkpoint/durable_files.h"
 
 namespace penstock {
 namespace {
 
 namespace fs = std::filesystem;
 
-void write_through(const fs::path& path, std::string_view text, const std::string& shown) {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  file.close();
-  require<Failure>(file.good(), shown, ": cannot be written: ", std::strerror(errno));
+/// Writes `text` and closes the file. `shown` is named by errors.
+void write_into(OpenFile file, std::string_view text, const std::string& shown) {
+  SystemCalls& calls = SystemCalls::real();
+  const auto require_done = [&shown](bool is_done) {
+    require<Failure>(is_done, shown, ": cannot be written: ", std::strerror(errno));
+  };
+  require_done(file.is_open());
+  while (!text.empty()) {
+    const ssize_t done = calls.write(file.number(), text.data(), text.size());
+    if (done < 0 && errno == EINTR) continue;
+    require_done(done > 0);
+    text.remove_prefix(static_cast<std::size_t>(done));
+  }
+  // An interrupted close() has closed the file.
+  require_done(calls.close(file.release()) == 0 || errno == EINTR);
 }
 
 /// The file to be written for `path`: follows symbolic links, which stay links.
@@ -33,20 +43,30 @@ fs::path place_for(const std::string& path) {
   return target;
 }
 
-/// Removes the temporary file unless it was renamed.
+/// A temporary file beside `target`; removed at the end unless it was renamed.
 class Attempt {
  public:
-  explicit Attempt(fs::path path) : path_(std::move(path)) {}
+  explicit Attempt(const fs::path& target) : path_(target.string() + ".partial-" + std::to_string(::getpid())) {}
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
   ~Attempt() {
-    std::error_code ignored;
-    fs::remove(path_, ignored);
+    if (is_made_) SystemCalls::real().unlink(path_);
   }
-  const fs::path& path() const { return path_; }
+  /// Creates the file; errno is set if it is not open. Others can know its name: a file of theirs, or a link, is never
+  /// written to.
+  OpenFile create() {
+    SystemCalls& calls = SystemCalls::real();
+    calls.unlink(path_);  // of a dead process of the same number
+    errno = 0;
+    OpenFile file = open_file(calls, path_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, /*mode=*/0666);
+    is_made_ = file.is_open();
+    return file;
+  }
+  const std::string& path() const { return path_; }
 
  private:
-  fs::path path_;
+  std::string path_;
+  bool is_made_ = false;
 };
 
 }  // namespace
@@ -60,10 +80,8 @@ void require_place_for(const std::string& path) {
     return;
   }
   // Tries it as write_text does. Permissions are not enough: root has all of them, even on a read-only file system.
-  const Attempt attempt(target.string() + ".partial-" + std::to_string(::getpid()));
-  errno = 0;
-  const std::ofstream file(attempt.path(), std::ios::binary | std::ios::trunc);
-  require<ConfigError>(file.is_open(), path, ": cannot be written: ", std::strerror(errno),
+  Attempt attempt(target);
+  require<ConfigError>(attempt.create().is_open(), path, ": cannot be written: ", std::strerror(errno),
                        "; choose another place, or get permission to write in its folder");
 }
 
@@ -74,10 +92,11 @@ void write_text(const std::string& path, std::string_view text) {
   }
   const fs::path target = place_for(path);
   std::error_code ignored;
-  if (fs::exists(target, ignored) && !fs::is_regular_file(target, ignored)) return write_through(target, text, path);
+  if (fs::exists(target, ignored) && !fs::is_regular_file(target, ignored))
+    return write_into(open_file(SystemCalls::real(), target.string(), O_WRONLY), text, path);
 
-  const Attempt attempt(target.string() + ".partial-" + std::to_string(::getpid()));
-  write_through(attempt.path(), text, path);
+  Attempt attempt(target);
+  write_into(attempt.create(), text, path);
   std::error_code problem;
   fs::rename(attempt.path(), target, problem);
   require<Failure>(!problem, path, ": cannot be written: ", problem.message());

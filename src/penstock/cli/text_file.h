@@ -10,9 +10,9 @@ namespace penstock {
 /// existing file.
 void require_place_for(const std::string& path);
 
-/// Writes `text` to a temporary file and renames it to `path`: other programs see either the old file or the complete
-/// new one. If `path` is not a regular file (/dev/null, a pipe), writes to it directly. Throws ConfigError if the
-/// folder does not exist or is not writable, Failure if writing fails.
+/// Writes `text` to a new temporary file (O_EXCL, O_NOFOLLOW) and renames it to `path`: other programs see either the
+/// old file or the complete new one. If `path` is not a regular file (/dev/null, a pipe), writes to it directly. Throws
+/// ConfigError if the folder does not exist or is not writable, Failure if writing fails.
 void write_text(const std::string& path, std::string_view text);
 
 }  // namespace penstock

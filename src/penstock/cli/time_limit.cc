@@ -4,44 +4,72 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "penstock/base/error.h"
 
 namespace penstock {
+namespace {
+
+constexpr std::int64_t minute = 60, hour = 60 * minute, day = 24 * hour;
+// So that time_limit_text() of every limit is parsed again.
+constexpr std::int64_t most_hours = 999'999, most_days = most_hours / 24 - 1;
+
+constexpr std::string_view time_forms =
+    ": give hours, minutes and seconds as 11:30:00, minutes and seconds as 90:00, or days and hours as 1-11, 1-11:30 "
+    "or 1-11:30:00";
+
+/// A number of nothing but digits that is at most `most`; -1 for any other text.
+std::int64_t number_of_digits(std::string_view digits, std::int64_t most) {
+  std::int64_t number = -1;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  const bool is_number = !digits.empty() && digits.front() != '-' && error == std::errc() &&
+                         end == digits.data() + digits.size() && number <= most;
+  return is_number ? number : -1;
+}
+
+/// The numbers between colons. All but the first have two digits and are below 60; empty for any other text.
+std::vector<std::int64_t> numbers_between_colons(std::string_view text) {
+  std::vector<std::int64_t> numbers;
+  for (bool is_last = false; !is_last;) {
+    const std::size_t colon = text.find(':');
+    is_last = colon == std::string_view::npos;
+    const std::string_view digits = text.substr(0, colon);
+    const std::int64_t number =
+        numbers.empty() ? number_of_digits(digits, most_hours) : number_of_digits(digits, /*most=*/59);
+    if (number < 0 || (!numbers.empty() && digits.size() != 2)) return {};
+    numbers.push_back(number);
+    if (!is_last) text.remove_prefix(colon + 1);
+  }
+  return numbers;
+}
+
+}  // namespace
 
 double parse_time_limit(std::string_view flag, std::string_view text) {
-  constexpr double day = 86400;
-  std::string_view rest = text;
-  double seconds = 0;
-  const auto whole = [&](std::string_view digits) {
-    std::int64_t number = -1;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    require<ConfigError>(!digits.empty() && error == std::errc() && end == digits.data() + digits.size() &&
-                             number >= 0 && number < 1'000'000,
-                         flag, " ", text, ": give hours, minutes and seconds as 11:30:00, or days before them as ",
-                         "1-11:30:00");
-    return static_cast<double>(number);
-  };
-  if (const auto dash = rest.find('-'); dash != std::string_view::npos) {
-    seconds += day * whole(rest.substr(0, dash));
-    rest.remove_prefix(dash + 1);
+  const std::size_t dash = text.find('-');
+  const bool has_days = dash != std::string_view::npos;
+  const std::vector<std::int64_t> numbers = numbers_between_colons(has_days ? text.substr(dash + 1) : text);
+  require<ConfigError>(has_days || numbers.size() != 1, flag, " ", text,
+                       ": a plain number is ambiguous (Slurm reads minutes, and other programs read seconds)",
+                       time_forms);
+  const std::int64_t days = has_days ? number_of_digits(text.substr(0, dash), most_days) : 0;
+  const bool is_form = days >= 0 && !numbers.empty() && numbers.size() <= 3 && (!has_days || numbers.front() < 24);
+  require<ConfigError>(is_form, flag, " ", text, time_forms);
+  // Days are followed by hours; without days two numbers are minutes and seconds, as Slurm reads them.
+  std::int64_t unit = has_days || numbers.size() == 3 ? hour : minute, seconds = day * days;
+  for (const std::int64_t number : numbers) {
+    seconds += unit * number;
+    unit /= 60;
   }
-  double unit_seconds = 0;
-  for (std::size_t begin = 0;;) {
-    const std::size_t colon = std::min(rest.find(':', begin), rest.size());
-    unit_seconds = 60 * unit_seconds + whole(rest.substr(begin, colon - begin));
-    if (colon == rest.size()) break;
-    begin = colon + 1;
-  }
-  seconds += unit_seconds;
   require<ConfigError>(seconds > 0, flag, " ", text, ": give a time above 0");
-  return seconds;
+  return static_cast<double>(seconds);
 }
 
 std::string time_limit_text(double seconds) {
   const auto whole = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(seconds)));
   const auto two_digits = [](std::int64_t number) { return say(number < 10 ? "0" : "", number); };
-  return say(whole / 3600, ":", two_digits(whole / 60 % 60), ":", two_digits(whole % 60));
+  return say(whole / hour, ":", two_digits(whole / minute % 60), ":", two_digits(whole % minute));
 }
 
 }  // namespace penstock

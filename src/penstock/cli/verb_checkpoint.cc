@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
 
+#include "penstock/base/byte_count.h"
 #include "penstock/base/error.h"
 #include "penstock/base/utf8.h"
 #include "penstock/checkpoint/checkpoint_reader.h"
@@ -25,11 +28,14 @@ struct CheckpointChoice {
         ->required();
   }
   bool is_one() const { return is_checkpoint(directory); }
-  /// All checkpoints, newest first. Throws DataError if there is none.
-  std::vector<std::string> paths() const {
-    std::vector<std::string> found = checkpoint_paths(directory);
-    require<DataError>(!found.empty(), directory, ": there is no checkpoint");
-    return found;
+  /// Calls `visit` for all checkpoints, newest first. Throws DataError if there is none.
+  void for_each(const std::function<void(const OpenedCheckpoint&)>& visit) const {
+    bool is_any = false;
+    visit_checkpoints(directory, [&](const OpenedCheckpoint& opened) {
+      is_any = true;
+      visit(opened);
+    });
+    require<DataError>(is_any, directory, ": there is no checkpoint");
   }
 };
 
@@ -38,6 +44,23 @@ struct ExportChoice {
   std::string output;
   std::optional<std::uint64_t> most_bytes;
 };
+
+/// Of a text like 500MB: parse_bytes(), and as well units in other cases or without their B, as 2g or 40KB, and plain
+/// numbers of bytes. Throws ConfigError if it is no positive number.
+std::uint64_t parse_shard_size(const std::string& text) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto begin = std::find_if_not(text.rbegin(), text.rend(), is_letter).base();
+  std::string unit(begin, text.end());
+  std::transform(unit.begin(), unit.end(), unit.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+  if (!unit.ends_with('b')) unit += 'b';
+  // Of the units only kB begins with a small letter; KiB, like all others, does not.
+  unit.back() = 'B';
+  if (unit != "kB") unit.front() = static_cast<char>(unit.front() & ~32);
+  const auto bytes = parse_bytes(std::string(text.begin(), begin) + unit);
+  require<ConfigError>(bytes && *bytes > 0, "--max-shard-size ", text,
+                       ": give a positive number of bytes, such as 500MB or 1.5GB; the units are ", byte_unit_names);
+  return static_cast<std::uint64_t>(*bytes);
+}
 
 std::string name_of_path(const std::string& path) { return fs::path(path + "/").parent_path().filename().string(); }
 
@@ -102,35 +125,32 @@ std::string description(const Checkpoint& checkpoint) {
 }
 
 void show_checkpoints(const CheckpointChoice& choice) {
+  const bool is_one = choice.is_one();
   std::string list, first;
-  for (const std::string& path : choice.paths()) {
-    try {
-      const Checkpoint checkpoint(path);
-      list += say(name_of_path(path), ": ", totals_text(checkpoint.manifest()), "\n");
-      if (first.empty()) first = description(checkpoint);
-    } catch (const DataError& error) {
-      if (choice.is_one()) throw;
-      list += say(name_of_path(path), ": damaged: ", error.what(), "\n");
+  choice.for_each([&](const OpenedCheckpoint& opened) {
+    require<DataError>(opened.checkpoint || !is_one, opened.problem);
+    list += name_of_path(opened.path);
+    if (opened.checkpoint) {
+      list += say(": ", totals_text(opened.checkpoint->manifest()), "\n");
+      if (first.empty()) first = description(*opened.checkpoint);
+    } else {
+      list += say(opened.may_be_whole ? ": not readable: " : ": damaged: ", opened.problem, "\n");
     }
-  }
-  std::cout << (choice.is_one() ? "" : list + "\n") << first;
+  });
+  if (!is_one) std::cout << list;
+  require<DataError>(!first.empty(), choice.directory, ": there is no complete checkpoint");
+  std::cout << (is_one ? "" : "\n") << first;
 }
 
 void verify_checkpoints(const CheckpointChoice& choice) {
   std::vector<std::string> damage;
-  for (const std::string& path : choice.paths()) {
-    std::vector<std::string> found;
-    try {
-      const Checkpoint checkpoint(path);
-      found = checkpoint.damage();
-      if (found.empty())
-        std::cout << name_of_path(path) << ": complete, " << totals_text(checkpoint.manifest()) << "\n";
-    } catch (const DataError& error) {
-      found.emplace_back(error.what());
-    }
-    for (const std::string& line : found) std::cout << name_of_path(path) << ": " << line << "\n";
+  choice.for_each([&](const OpenedCheckpoint& opened) {
+    const std::string name = name_of_path(opened.path);
+    const auto found = opened.checkpoint ? opened.checkpoint->damage() : std::vector<std::string>{opened.problem};
+    if (found.empty()) std::cout << name << ": complete, " << totals_text(opened.checkpoint->manifest()) << "\n";
+    for (const std::string& line : found) std::cout << name << ": " << line << "\n";
     damage.insert(damage.end(), found.begin(), found.end());
-  }
+  });
   require<DataError>(damage.empty(), damage.empty() ? "" : damage.front(),
                      damage.size() > 1 ? say(" (and ", damage.size() - 1, " more)") : std::string());
 }
@@ -140,10 +160,10 @@ void export_checkpoint(const ExportChoice& choice) {
   if (choice.from.is_one()) {
     checkpoint.emplace(choice.from.directory);
   } else {
-    choice.from.paths();  // throws if there is none
-    NewestCheckpoint newest = newest_checkpoint(choice.from.directory, CheckpointCheck::structure);
+    NewestCheckpoint newest = newest_checkpoint(choice.from.directory, CheckpointCheck::checksums);
     for (const std::string& line : newest.damaged) std::cerr << "penstock: skipped: " << line << "\n";
-    require<DataError>(newest.checkpoint.has_value(), choice.from.directory, ": there is no complete checkpoint");
+    require<DataError>(newest.checkpoint.has_value(), choice.from.directory,
+                       newest.damaged.empty() ? ": there is no checkpoint" : ": there is no complete checkpoint");
     checkpoint = std::move(newest.checkpoint);
   }
   for (const std::string& path : export_weights(*checkpoint, choice.output, choice.most_bytes))
@@ -177,10 +197,10 @@ void add_checkpoint_verb(CLI::App& program) {
       ->type_name("FILE")
       ->required();
   to_file
-      ->add_option("--max-shard-size", wanted->most_bytes,
-                   "bytes of one file, as 500MB or 2GB: several files beside FILE, and an index")
-      ->type_name("BYTES")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
+      ->add_option_function<std::string>(
+          "--max-shard-size", [wanted](const std::string& text) { wanted->most_bytes = parse_shard_size(text); },
+          "bytes of one file, as 500MB or 2GB: several files beside FILE, and an index")
+      ->type_name("BYTES");
   to_file->footer("Example:\n  penstock checkpoint export run/checkpoints --output model.safetensors");
   to_file->callback([wanted] { export_checkpoint(*wanted); });
 }

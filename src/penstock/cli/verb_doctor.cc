@@ -64,8 +64,13 @@ std::string gpus() {
 int doctor() {
   std::ostringstream out;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  const LaunchedAs launched = launched_as();
+  LaunchedAs launched;
   std::vector<std::string> findings;
+  try {
+    launched = launched_as();
+  } catch (const ConfigError& error) {
+    findings.emplace_back(error.what());
+  }
 
   out << "penstock     " << PENSTOCK_VERSION << ", Apache-2.0, sources " << source_digest() << "\n"
       << "compiled by  " << compiler << "\n"

@@ -52,9 +52,9 @@ LaunchedProgram program_of(const CLI::App& penstock, const LaunchFlags& wanted,
 }
 
 void require_launchable(const LaunchFlags& wanted) {
-  const LaunchedAs launched = launched_as();
-  require<ConfigError>(launched.kind == LaunchedAs::Kind::alone, "this is process ", launched.rank, " of ",
-                       launched.size, " started by ", launched.by,
+  const LaunchedAs launched = launched_as_whole();
+  require<ConfigError>(launched.size == 1, "this is process ", launched.rank, " of ", launched.size, " started by ",
+                       launched.by,
                        ", and each would start a whole job: launch "
                        "starts all ranks itself, so call launch alone");
   require<ConfigError>(wanted.options.restarts >= 0, "--restarts ", wanted.options.restarts,
@@ -66,8 +66,8 @@ void require_launchable(const LaunchFlags& wanted) {
       "--launcher, or start the ranks on this machine alone with --transport gloo");
 }
 
-/// The transport that a verb names on its command line, or in the settings that it reads from a file; empty: none. Reads
-/// the settings, which takes a second, into `program`.
+/// The transport that a verb names on its command line, or in the settings that it reads from a file; empty: none.
+/// Reads the settings, which takes a second, into `program`.
 std::string transport_of_verb(LaunchedProgram& program) {
   if (!program.is_ours) return "";
   const auto value = [&](const char* flag) { return flag_value(program.arguments, flag); };

@@ -1,5 +1,7 @@
 #include <fstream>
+#include <functional>
 #include <iostream>
+#include <set>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
@@ -9,6 +11,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/base/stop_signals.h"
+#include "penstock/checkpoint/export_weights.h"
 #include "penstock/cli/checkpoint_flags.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
@@ -32,6 +35,8 @@ struct TrainFlags {
   DataFlags data;
   CheckpointFlags checkpoints;
   std::string settings;  // to be stored with checkpoints
+  /// Names the flags whose values differ from those in such a text, among those that decide about the numbers.
+  std::function<std::string(const std::string&)> changes_since = nullptr;
   std::optional<std::int64_t> epochs;
   std::optional<std::int64_t> steps;
   std::int64_t log_every = 10;
@@ -61,6 +66,16 @@ struct TrainFlags {
   bool ends_politely() const { return checkpoints.writes() || !save_weights.empty(); }
 };
 
+/// The flags on which the numbers depend, beside those that the checkpoint itself records and the network's shape.
+std::set<std::string> decisive_flags(const TrainFlags& flags) {
+  std::set<std::string> names = {"augment",           "batch-size",    "clip-norm", "dataset",     "drop-last",
+                                 "dropout",           "loss-scale",    "lr",        "lr-by",       "lr-schedule",
+                                 "momentum",          "norm-momentum", "normalize", "optimizer",   "reduction",
+                                 "replica-reduction", "shuffle",       "warmup",    "weight-decay"};
+  if (flags.lr_schedule != "constant") names.insert({"epochs", "steps"});  // where the rate falls
+  return names;
+}
+
 void check(const TrainFlags& flags) {
   require<ConfigError>(!flags.job.keep_last_step || !flags.save_weights.empty(),
                        "--keep-last-step keeps the weights for --save-weights: give both");
@@ -76,9 +91,11 @@ void check(const TrainFlags& flags) {
                        "--log-style monitor stops at an invalid loss: leave --on-nan go-on out, or take another style");
   require<ConfigError>(flags.on_nan != "rollback" || flags.checkpoints.writes(),
                        "--on-nan rollback returns to the last checkpoint: give --checkpoint DIR too");
+  if (launched_as(asked_transport(flags.job.transport)).rank != 0) return;
   for (const std::string* path : {&flags.json, &flags.trace, &flags.svg, &flags.save_weights})
-    if (!path->empty() && launched_as().rank == 0) require_place_for(*path);
-  if (!flags.dump.empty() && launched_as().rank == 0) require_dump_place(flags.dump);
+    if (!path->empty()) require_place_for(*path);
+  if (!flags.save_weights.empty()) require_outside_of_checkpoints(flags.save_weights);
+  if (!flags.dump.empty()) require_dump_place(flags.dump);
 }
 
 /// Ends the training because of a signal, which is noticed while `signals` exists, or of --max-time after `begin_ns`.
@@ -145,8 +162,12 @@ std::unique_ptr<CheckpointHook> checkpoint_hook(const TrainFlags& flags, const P
 }
 
 /// Loads the checkpoint that --resume names. Collective.
-void resume(const CheckpointFlags& flags, Trainer& trainer) {
+void resume(const TrainFlags& given, const std::optional<RecordedRun>& recorded, Trainer& trainer) {
+  const CheckpointFlags& flags = given.checkpoints;
   const bool is_main = trainer.pipeline().world().is_main();
+  if (recorded && !recorded->settings.empty() && is_main)
+    if (const std::string changes = given.changes_since(recorded->settings); !changes.empty())
+      warn(say("the training goes on with other flags than it had: ", changes));
   if (trainer.resume(flags.source())) {
     if (is_main)
       log(LogLevel::info, say("resumed from ", flags.source(), " at step ", trainer.pipeline().training_steps()));
@@ -231,6 +252,11 @@ void save_state(const TrainFlags& flags, Pipeline& pipeline, World& world,
 int train(TrainFlags flags) {
   const std::int64_t begin_ns = now_ns();  // reading data and measuring layers count for --max-time
   flags.checkpoints.settle();
+  require<ConfigError>(
+      flags.weights.empty() || !flags.checkpoints.resumes() || flags.checkpoints.resume == resume_if_possible,
+      "--weights ", flags.weights, " and --resume ", flags.checkpoints.resume,
+      " both say with which weights the training begins: give one of them (--weights \"\" leaves out that "
+      "of a config file)");
   const auto recorded = recorded_run(flags.checkpoints);
   if (recorded) keep_recorded_bits(*recorded, flags.job);
   settle(flags.job);
@@ -286,7 +312,7 @@ int train(TrainFlags flags) {
   show_parameters(flags, *pipeline);
   if (flags.patience) trainer.add_hook(std::make_unique<EarlyStopHook>(EarlyStop{.patience = *flags.patience}));
   if (flags.checkpoints.writes()) trainer.add_hook(checkpoint_hook(flags, *pipeline, vocabulary));
-  if (flags.checkpoints.resumes()) resume(flags.checkpoints, trainer);
+  if (flags.checkpoints.resumes()) resume(flags, recorded, trainer);
   try {
     trainer.fit(loaders.train, loaders.test ? &*loaders.test : nullptr);
     world.finish();
@@ -401,6 +427,9 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->callback([flags, verb, &exit_code] {
     if (print_config_instead(*verb)) return;
     flags->settings = config_text(*verb, {"resume", "max-time", "weights"});
+    flags->changes_since = [verb, flags = flags.get()](const std::string& stored) {
+      return changed_flags(*verb, decisive_flags(*flags), stored);
+    };
     exit_code = run_verb([&] { return train(*flags); });
   });
 }

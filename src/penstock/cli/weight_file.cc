@@ -10,6 +10,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/utf8.h"
 #include "penstock/checkpoint/checkpoint.h"
+#include "penstock/cli/whole_weights.h"
 #include "penstock/zoo/zoo.h"
 
 namespace penstock {
@@ -165,6 +166,7 @@ void save_weights(const std::string& path, const ModelFlags& network, const Save
 }
 
 SavedWeights read_weights(const std::string& path, ModelFlags& network) {
+  require_whole_weights(path);
   WeightFile file = read_safetensors(path);
   SavedWeights weights{std::move(file.tensors), {}};
   HeldTensors held{path, static_cast<std::int64_t>(weights.state.size())};

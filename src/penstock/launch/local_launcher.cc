@@ -28,10 +28,21 @@ constexpr const char* local_address = "127.0.0.1";
 constexpr std::chrono::seconds time_to_fail{1}, time_to_end{2};
 constexpr int passed_signals[] = {SIGUSR1, SIGUSR2, polite_stop_signal};
 
-// Of a launcher in which this job runs: of Slurm, for example, around a single task.
-constexpr const char* foreign_variables[] = {
-    "OMPI_COMM_WORLD_RANK",       "PMIX_RANK",  "PMI_RANK", "SLURM_PROCID", "TORCHELASTIC_USE_AGENT_STORE",
-    "TORCHELASTIC_RESTART_COUNT", "GROUP_RANK", "ROLE_RANK"};
+// Of a launcher in which this job runs: of Slurm or mpirun, for example, around a single process.
+constexpr const char* foreign_variables[] = {"OMPI_COMM_WORLD_RANK",
+                                             "OMPI_COMM_WORLD_SIZE",
+                                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                             "PMIX_RANK",
+                                             "PMI_RANK",
+                                             "PMI_SIZE",
+                                             "MPI_LOCALRANKID",
+                                             "SLURM_PROCID",
+                                             "TORCHELASTIC_USE_AGENT_STORE",
+                                             "TORCHELASTIC_RESTART_COUNT",
+                                             "GROUP_RANK",
+                                             "ROLE_RANK",
+                                             "PENSTOCK_RANK_COPIES"};
 
 int number_after(std::string_view flag, char* const* arguments) {
   const std::string_view text(arguments[1]);

@@ -1,16 +1,17 @@
 // Decides whether a failed job is started again, and from which checkpoint it goes on.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "penstock/checkpoint/checkpoint_reader.h"
 
 namespace penstock {
 
-/// The newest checkpoint in `folder` that is complete; none if there is none, if `folder` is empty or cannot be read.
-std::optional<CheckpointPlace> newest_complete(const std::string& folder);
+/// The complete checkpoints in `folder`, newest first; none if it is empty or cannot be read. Their tensors are not
+/// read: a damaged one counts as complete here, and the training that resumes skips it.
+std::vector<CheckpointPlace> complete_checkpoints(const std::string& folder);
 
 /// Counts the restarts of one job.
 class RestartLimit {
@@ -21,13 +22,15 @@ class RestartLimit {
 
   enum class Decision { restart, used_up, no_progress };
 
-  /// At most `allowed` restarts. `newest`: the newest complete checkpoint when the job begins.
-  RestartLimit(int allowed, std::optional<CheckpointPlace> newest) : allowed_(allowed), newest_(std::move(newest)) {}
+  /// At most `allowed` restarts. `complete`: the complete checkpoints when the job begins.
+  RestartLimit(int allowed, std::vector<CheckpointPlace> complete)
+      : allowed_(allowed), complete_(std::move(complete)) {}
 
   /// For a job without checkpoints, whose progress is not known.
   Decision after_failure();
-  /// `newest`: the newest complete checkpoint after the attempt that failed.
-  Decision after_failure(const std::optional<CheckpointPlace>& newest);
+  /// `complete`: the complete checkpoints after the attempt that failed. One that was not there before is progress,
+  /// whatever its step: the attempt may have gone on from an older one because a newer one is damaged.
+  Decision after_failure(const std::vector<CheckpointPlace>& complete);
 
   /// The restarts that were decided, and those that are left.
   int done() const { return done_; }
@@ -35,7 +38,7 @@ class RestartLimit {
 
  private:
   int allowed_;
-  std::optional<CheckpointPlace> newest_;
+  std::vector<CheckpointPlace> complete_;
   int done_ = 0;
   int without_progress_ = 0;
 };

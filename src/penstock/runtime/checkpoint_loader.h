@@ -18,8 +18,8 @@ struct LoadedCheckpoint {
 /// The newest checkpoint of the folder, or the checkpoint, `path` that is complete and undamaged replaces the state of
 /// all ranks: parameters, buffers, the optimisers' state, averages, the loss scale. Each damaged one is logged on the
 /// main process, and skipped. Returns the same on every process. Throws ConfigError for a checkpoint of another network
-/// or optimiser, and NotReadable where none is usable, and one that was skipped may be whole. Collective; no step may be
-/// running.
+/// or optimiser, and NotReadable where none is usable, and one that was skipped may be whole. Collective; no step may
+/// be running.
 LoadedCheckpoint load_checkpoint(LocalRunners& runners, const std::string& path);
 
 }  // namespace penstock

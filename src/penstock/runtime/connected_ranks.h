@@ -11,8 +11,8 @@
 namespace penstock {
 
 /// The ordered pairs of this rank, ascending, so that two ranks have their common pairs in one order: with the holders
-/// of the stages that its own send to or receive from, of the same stages in other replicas, and of the stages that share
-/// parameters with its own.
+/// of the stages that its own send to or receive from, of the same stages in other replicas, and of the stages that
+/// share parameters with its own.
 std::vector<RankPair> pairs_of(const StagedGraph& staged, const StagePlacement& placement,
                                const std::vector<std::unique_ptr<Stage>>& own_stages);
 

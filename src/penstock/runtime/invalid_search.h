@@ -4,10 +4,10 @@
 // parameters are those of the failed step whatever was submitted behind it:
 //
 //   1. The ranks agree that an invalid loss is the only cause of the failure.
-//   2. They run the forward pass of the batch again, in training mode, with the same random numbers and buffers, and look
-//      at every value. Then they restore their buffers.
-//   3. They agree on the first micro-batch whose loss is invalid, of the first replica that has one, and on the first of
-//      its values that are not finite. So the answer does not depend on which rank failed first.
+//   2. They run the forward pass of the batch again, in training mode, with the same random numbers and buffers, and
+//      look at every value. Then they restore their buffers.
+//   3. They agree on the first micro-batch whose loss is invalid, of the first replica that has one, and on the first
+//      of its values that are not finite. So the answer does not depend on which rank failed first.
 #pragma once
 
 #include <compare>

@@ -43,8 +43,8 @@ class Optimizer {
   /// are no part of it. Throws ConfigError unless overridden: a training with such an optimiser cannot be resumed.
   virtual OptimizerState state() const;
   /// Copies the state of its own parameters from `state`, which may hold others' too. Its next step is then that of the
-  /// optimiser from which the state is. Throws ConfigError, and changes nothing, if a tensor is missing or has another
-  /// shape or dtype; and unless overridden.
+  /// optimiser from which the state is, and state() has all that was loaded, so that nothing is lost unnoticed. Throws
+  /// ConfigError, and changes nothing, if a tensor is missing or has another shape or dtype; and unless overridden.
   virtual void load_state(const OptimizerState& state);
 };
 

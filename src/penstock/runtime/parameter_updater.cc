@@ -53,6 +53,12 @@ OptimizerState ParameterUpdater::optimizer_state(StageId stage) const {
 void ParameterUpdater::load_optimizer_state(StageId stage, const OptimizerState& state) {
   const auto [first, end] = optimizers_.equal_range(stage);
   for (auto made = first; made != end; ++made) made->second.optimizer->load_state(state);
+  // What an optimiser does not keep would be lost without a word.
+  const OptimizerState kept = optimizer_state(stage);
+  for (const auto& [name, value] : state)
+    require<ConfigError>(kept.contains(name) || !optimized_.contains(name.substr(0, name.rfind('/'))), "the state '",
+                         name, "' is stored, and the optimiser does not keep it: take the optimiser with which it was ",
+                         "made");
 }
 
 void ParameterUpdater::reset_learning_rate() {

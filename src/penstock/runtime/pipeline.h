@@ -138,12 +138,12 @@ class Pipeline {
 
   /// Parameters and buffers of this process's ranks (replica 0 first; a tied parameter at its lowest stage here), by
   /// full name. The tensors are the pipeline's own. A program that changes them between steps must call sync_ties()
-  /// afterwards. Waits for all submitted steps, on devices too. What reads or changes them on a device must be complete,
-  /// or followed by sync_ties(), before the next step.
+  /// afterwards. Waits for all submitted steps, on devices too. What reads or changes them on a device must be
+  /// complete, or followed by sync_ties(), before the next step.
   std::map<std::string, torch::Tensor> local_state();
   /// Overwrites every copy of a parameter or buffer with that of its owner (the lowest stage that uses it, replica 0):
-  /// to be called after the program changed values in local_state(), on a device on its current stream. Collective; waits
-  /// for all submitted steps.
+  /// to be called after the program changed values in local_state(), on a device on its current stream. Collective;
+  /// waits for all submitted steps.
   void sync_ties();
   /// Copies of all parameters and buffers of replica 0, by full name, on the main process; empty on the others.
   /// Collective. After a failure the values are those after the last step that all stages completed. Throws RankFailure
@@ -170,8 +170,8 @@ class Pipeline {
   /// number of ranks were. To be called after optimize_with() and keep_average(). Damaged checkpoints are logged and
   /// skipped. Returns its manifest; none where there is no such checkpoint. Every process reads the tensors of its own
   /// ranks. Collective. Throws ConfigError for the checkpoint of another network (then nothing changes) or of another
-  /// optimiser (then load another state before going on), and DataError if the folder cannot be read, or no checkpoint is
-  /// usable and one that was skipped may be whole: one of a later version, or on a disk that fails.
+  /// optimiser (then load another state before going on), and DataError if the folder cannot be read, or no checkpoint
+  /// is usable and one that was skipped may be whole: one of a later version, or on a disk that fails.
   std::optional<Manifest> load(const std::string& path);
   /// The settings on which the bits of results depend, to be compared with those of a manifest: differences().
   BitSettings bit_settings() const;

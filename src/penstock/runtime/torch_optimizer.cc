@@ -2,8 +2,12 @@
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
 
+#include <c10/util/Type.h>
+
 #include <map>
 #include <sstream>
+#include <typeinfo>
+#include <utility>
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/optimizer.h"
@@ -135,8 +139,18 @@ class TorchOptimizer : public Optimizer {
     root.write("state", states);
     root.write("param_groups", groups);
     InputArchive archive = read_back(root);
-    torch_->state().clear();
-    translate([&] { torch_->load(archive); });
+    auto former = std::exchange(torch_->state(), {});
+    try {
+      torch_->load(archive);
+    } catch (const std::exception& error) {
+      torch_->state() = std::move(former);
+      if (!dynamic_cast<const c10::Error*>(&error)) throw;  // of a class of the user's; torch's asks for a report to it
+      throw ConfigError(say("the stored state, ",
+                            state.empty() ? "which is empty" : "as '" + state.begin()->first + "'",
+                            ", cannot be loaded by ", c10::demangle(typeid(*torch_).name()),
+                            ": take the optimiser with which it was made (a class of its own overrides save() and ",
+                            "load(), its state and its options serialize())"));
+    }
   }
 
  private:

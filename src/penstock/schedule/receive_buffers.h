@@ -6,8 +6,8 @@
 //
 //   occupied  when the receive of its message is posted (channel.h): early, by the number of posts
 //   released  after the instruction that reads the message for the last time. A forward value is an input of its stage:
-//             B reads it last, W if B is split, F if the schedule is forward-only. A gradient of the stage's outputs: B,
-//             or W if B is split, since the W of a layer that is split needs it
+//             B reads it last, W if B is split, F if the schedule is forward-only. A gradient of the stage's outputs:
+//             B, or W if B is split, since the W of a layer that is split needs it
 //
 // A message occupies the lowest buffer that is free. Occupied times are intervals of one rank's list, in the order of
 // their begins, so this needs no more buffers than are occupied at one time: the least number. The order of lists and

@@ -26,14 +26,14 @@ void CheckpointHook::attached(Trainer& trainer) { trainer.write_checkpoints_with
 
 void CheckpointHook::on_end() { saver_.reset(); }
 
-void CheckpointHook::open(Pipeline& pipeline, std::optional<std::int64_t> newest) {
+void CheckpointHook::open(Pipeline& pipeline, std::optional<SavedPosition> newest) {
   saver_ = pipeline.checkpoints({options_.folder, options_.keep, options_.on_saved});
-  last_completed_ = newest;
+  newest_ = newest;
   last_ns_ = now_ns();
 }
 
 bool CheckpointHook::is_due_by_steps(const TrainingPosition& next) const {
-  if (next.completed == 0 || next.completed == last_completed_) return false;
+  if (next.completed == 0 || newest_ == SavedPosition{next.completed}) return false;
   const CheckpointEvery& every = options_.every;
   return (every.steps && next.completed % *every.steps == 0) ||
          (every.epochs && next.step == 0 && next.epoch % *every.epochs == 0);
@@ -44,10 +44,11 @@ bool CheckpointHook::is_due_by_time() const {
 }
 
 void CheckpointHook::write(const TrainingProgress& progress, std::map<std::string, StateValues> states) {
-  if (progress.completed == last_completed_) return;
+  const SavedPosition position{progress.completed, progress.owes_test};
+  if (position == newest_) return;
   states["trainer"] = state_of(progress);
   saver_->save({progress.data, std::move(states), options_.texts, options_.metadata});
-  last_completed_ = progress.completed;
+  newest_ = position;
   last_ns_ = now_ns();
 }
 

@@ -45,7 +45,7 @@ class CheckpointHook : public Hook, public TrainingSaver {
   void attached(Trainer& trainer) override;
   void on_end() override;
 
-  void open(Pipeline& pipeline, std::optional<std::int64_t> newest) override;
+  void open(Pipeline& pipeline, std::optional<SavedPosition> newest) override;
   bool is_due_by_steps(const TrainingPosition& next) const override;
   bool is_due_by_time() const override;
   bool has_time() const override { return options_.every.seconds.has_value(); }
@@ -53,12 +53,12 @@ class CheckpointHook : public Hook, public TrainingSaver {
   void check() override;
   void finish() override;
   const std::string& folder() const override { return options_.folder; }
-  void set_newest(std::optional<std::int64_t> completed) override { last_completed_ = completed; }
+  void set_newest(std::optional<SavedPosition> newest) override { newest_ = newest; }
 
  private:
   CheckpointOptions options_;
   std::unique_ptr<CheckpointSaver> saver_;
-  std::optional<std::int64_t> last_completed_;  // steps before the newest checkpoint
+  std::optional<SavedPosition> newest_;  // of the newest checkpoint
   std::int64_t last_ns_ = 0;
 };
 

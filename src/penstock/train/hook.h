@@ -141,6 +141,7 @@ class Hook {
   virtual void after_left_out(const LeftOutStep&) {}
 
   /// A test is one pass over the test set: after epochs (TrainerOptions::evaluate_every) and in Trainer::evaluate.
+  /// Where the training ends in the middle of one (TrainerOptions::stop_when), no after_test follows.
   virtual void before_test(const TrainingPosition&) {}
   virtual void after_test(const EvaluationReport&) {}
   virtual void before_test_step(const TrainingPosition&) {}

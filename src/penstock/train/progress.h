@@ -20,6 +20,7 @@ struct TrainingProgress {
   double epoch_weight = 0;                  // the total weight of its losses
   std::optional<std::string> stopped = {};  // the reason given to Trainer::stop()
   LeftOutSteps::Counts left_out = {};
+  bool owes_test = false;  // the epoch's steps are done, and the test behind them is not
 };
 
 StateValues state_of(const TrainingProgress& progress);

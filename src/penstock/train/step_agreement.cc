@@ -1,6 +1,7 @@
 #include "penstock/train/step_agreement.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "penstock/base/clock.h"
 #include "penstock/world/collectives.h"
@@ -56,30 +57,31 @@ void StepRequests::add(const StepRequests& later) {
 StepAgreement::StepAgreement(const World& world)
     : world_(world), is_alone_(world.local_ranks().size() == static_cast<std::size_t>(world.size())) {}
 
-std::optional<StepRequests> StepAgreement::agree(const StepRequests& own, std::int64_t completed) {
+std::optional<StepRequests> StepAgreement::agree(const StepRequests& own, StepKind kind) {
   if (is_alone_) return own;
-  const bool has_gone_back = completed < last_;  // to a checkpoint
-  if (completed < next_ && !has_gone_back) return std::nullopt;
-  const bool is_timed = last_ns_ > 0 && !has_gone_back;
+  const bool changes = std::exchange(last_kind_, kind) != kind;
+  if (calls_++ < next_ && !changes) return std::nullopt;
+  const std::int64_t call = calls_ - 1;
+  const bool is_timed = last_ns_ > 0 && !changes;
   const RequestRecord request{own.save, own.stop.has_value(), own.signal};
   const Tag tag = control_tag(pipeline_of_world, Topic::requests, ++rounds_);
   StepRequests agreed;
   world_.run_on_local_ranks([&](const RankContext& context) {
-    const Message decision = penstock::agree(
-        context, tag, message_of(request, own.stop.value_or("")),
-        // By then the steps are done, not only submitted.
-        [&](const std::vector<Message>& all) {
-          return decided(all, is_timed ? steps_between(completed - last_, to_s(now_ns() - last_ns_)) : 1);
-        },
-        {.parts = "whether it wants to save or to stop", .decision = "whether all save or stop"});
+    const Message decision =
+        penstock::agree(context, tag, message_of(request, own.stop.value_or("")),
+                        // By then the steps are done, not only submitted.
+                        [&](const std::vector<Message>& all) {
+                          return decided(all, is_timed ? steps_between(call - last_, to_s(now_ns() - last_ns_)) : 1);
+                        },
+                        {.parts = "whether it wants to save or to stop", .decision = "whether all save or stop"});
     if (!context.collects) return;
     const RequestRecord all = record_in<RequestRecord>(decision);
     agreed.save = all.save != 0;
     if (all.stop != 0) agreed.stop = text_in(decision, 1);
     agreed.signal = static_cast<int>(all.signal);
-    next_ = completed + all.steps_until_next;
+    next_ = call + all.steps_until_next;
   });
-  last_ = completed;
+  last_ = call;
   last_ns_ = now_ns();
   return agreed;
 }

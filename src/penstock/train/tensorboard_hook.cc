@@ -9,6 +9,9 @@ class TensorBoardHook : public Hook {
  public:
   explicit TensorBoardHook(const std::string& directory) : file_(directory) {}
 
+  // Of a training that is resumed from a checkpoint that was written without this hook.
+  void before_epoch(const TrainingPosition& next) override { begin_at(next); }
+  void before_test(const TrainingPosition& behind) override { begin_at(behind); }
   void after_step(const StepReport& report) override {
     std::vector<Scalar> scalars{{"train/loss", report.loss}};
     const auto add = [&](const char* tag, const auto& number) {
@@ -41,6 +44,10 @@ class TensorBoardHook : public Hook {
   std::string name() const override { return "tensorboard"; }
 
  private:
+  void begin_at(const TrainingPosition& position) {
+    if (steps_ == 0) steps_ = position.completed;
+  }
+
   EventFile file_;
   std::int64_t steps_ = 0;
 };

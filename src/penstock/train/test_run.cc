@@ -47,7 +47,7 @@ EvaluationReport report_of(const Sums& sums, const std::vector<Metric>& metrics)
 
 }  // namespace
 
-EvaluationReport run_test(Pipeline& pipeline, Loader& test, const HookList& hooks, TestRun run) {
+std::optional<EvaluationReport> run_test(Pipeline& pipeline, Loader& test, const HookList& hooks, TestRun run) {
   TrainingPosition position = run.position;
   position.step = 0;
   position.steps_in_epoch = test.batches_per_epoch();
@@ -78,6 +78,7 @@ EvaluationReport run_test(Pipeline& pipeline, Loader& test, const HookList& hook
                    pipeline.samples(inputs, targets)};
     if (pending) add(*pending);
     pending.emplace(std::move(next));
+    if (run.ends_early && position.step < position.steps_in_epoch && run.ends_early()) return std::nullopt;
   }
   if (pending) add(*pending);
 

@@ -1,6 +1,8 @@
 // One pass over a test set, with hooks.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "penstock/data/data.h"
@@ -14,10 +16,13 @@ struct TestRun {
   std::vector<Metric> metrics = {};
   bool may_lack_targets = false;   // then the metric `correct` is left out
   TrainingPosition position = {};  // of the training: its epoch, and its completed steps
+  /// Asked between two steps whether the test ends there. The same on every process. Null: never.
+  std::function<bool()> ends_early = nullptr;
 };
 
 /// Evaluates `pipeline` on `test`. Collective. The results are exact for batches of any size: means of sums over all
-/// samples, not of the batches' means. Passes on exceptions of hooks and of the loader.
-EvaluationReport run_test(Pipeline& pipeline, Loader& test, const HookList& hooks, TestRun run);
+/// samples, not of the batches' means. None where the test ended early, for which no after_test is called. Passes on
+/// exceptions of hooks and of the loader.
+std::optional<EvaluationReport> run_test(Pipeline& pipeline, Loader& test, const HookList& hooks, TestRun run);
 
 }  // namespace penstock

@@ -115,10 +115,13 @@ void Trainer::continue_from(const Manifest& from, const Loader& train) {
   require<DataError>(state != from.states.end(), "the checkpoint of step ", from.step,
                      " was written without a Trainer, and does not say where the training was: call Pipeline::load");
   TrainingProgress progress = progress_in(state->second, from.data);
-  require<ConfigError>(progress.data.step_in_epoch == 0 || progress.steps_per_epoch == progress_.steps_per_epoch,
-                       "an epoch has ", progress_.steps_per_epoch, " steps, and had ", progress.steps_per_epoch,
-                       " when the checkpoint of step ", from.step, " was written, in the middle of epoch ",
-                       progress.data.epoch, ": give the same data and batch size");
+  const bool is_whole = progress.owes_test && progress.data.step_in_epoch == progress.steps_per_epoch;
+  if (is_whole) progress.data.step_in_epoch = progress_.steps_per_epoch;
+  require<ConfigError>(
+      progress.data.step_in_epoch == 0 || is_whole || progress.steps_per_epoch == progress_.steps_per_epoch,
+      "an epoch has ", progress_.steps_per_epoch, " steps, and had ", progress.steps_per_epoch,
+      " when the checkpoint of step ", from.step, " was written, in the middle of epoch ", progress.data.epoch,
+      ": give the same data and batch size");
   if (progress.data.seed != train.seed() && pipeline_.world().is_main())
     warn(say("the order of samples has seed ", train.seed(), " instead of ", progress.data.seed));
   progress.data.seed = train.seed();
@@ -131,11 +134,12 @@ void Trainer::continue_from(const Manifest& from, const Loader& train) {
 
 void Trainer::begin_checkpoints(const Loader& train) {
   progress_ = {.data = {.seed = train.seed()}, .steps_per_epoch = train.batches_per_epoch()};
-  std::optional<std::int64_t> newest;
+  std::optional<SavedPosition> newest;
   if (const auto resumed = std::exchange(resumed_, std::nullopt)) {
     continue_from(resumed->from, train);
     left_out_.continue_from(progress_.left_out);
-    if (checkpoints_ && resumed->folder == checkpoints_->folder()) newest = completed_;
+    if (checkpoints_ && resumed->folder == checkpoints_->folder())
+      newest = SavedPosition{completed_, progress_.owes_test};
   }
   if (checkpoints_) checkpoints_->open(pipeline_, newest);
   if (left_out_.returns()) {
@@ -163,7 +167,7 @@ void Trainer::return_to_checkpoint(const InvalidLoss& refusal, const Loader& tra
                                            checkpoints_->folder(), " to return to"));
   left_out_.add_return(refusal, manifest->step);
   continue_from(*manifest, train);
-  checkpoints_->set_newest(completed_);
+  checkpoints_->set_newest(SavedPosition{completed_, progress_.owes_test});
   if (pipeline_.world().is_main()) warn(say("training has returned to the checkpoint of step ", manifest->step));
 }
 
@@ -173,13 +177,9 @@ bool Trainer::prepare_step(const TrainingPosition& next, std::optional<Pending>&
     if (checkpoints_->is_due_by_steps(next)) requested_.save = true;
   }
   if (agreement_) {
-    StepRequests own;
+    StepRequests own = stop_request();
     own.save = checkpoints_ && checkpoints_->is_due_by_time();
-    if (const auto request = options_.stop_when ? options_.stop_when() : std::nullopt) {
-      own.stop = request->reason;
-      own.signal = request->signal;
-    }
-    if (const auto all = agreement_->agree(own, next.completed)) requested_.add(*all);
+    if (const auto all = agreement_->agree(own, StepKind::of_training)) requested_.add(*all);
   }
   // A checkpoint holds no gradients, so that it waits for the next update.
   if ((!requested_.save && !requested_.stop) || pipeline_.has_gradients()) return true;
@@ -191,6 +191,15 @@ bool Trainer::prepare_step(const TrainingPosition& next, std::optional<Pending>&
   if (now.save && checkpoints_) checkpoints_->write(progress_, hooks_.states());
   if (now.stop) interrupted_ = StopRequest{*now.stop, now.signal};
   return !interrupted_;
+}
+
+StepRequests Trainer::stop_request() const {
+  StepRequests own;
+  if (const auto request = options_.stop_when ? options_.stop_when() : std::nullopt) {
+    own.stop = request->reason;
+    own.signal = request->signal;
+  }
+  return own;
 }
 
 // Epochs before the position may have had another number of steps, in a training that was resumed.
@@ -223,7 +232,8 @@ std::function<double(const TrainingPosition&)> Trainer::learning_rate(const Limi
 void Trainer::run_epochs(Loader& train, Loader* test) {
   const Limits limits = limits_of(train.batches_per_epoch());
   const std::function<double(const TrainingPosition&)> rate = learning_rate(limits);
-  while (completed_ < limits.steps && !stopped_) {
+  if (progress_.owes_test) end_epoch(limits, test);
+  while (completed_ < limits.steps && !stopped_ && !interrupted_) {
     const auto [number, first_step, seed] = progress_.data;
     Epoch epoch{number, std::min(limits.per_epoch, first_step + limits.steps - completed_), rate};
     epoch.report = progress_.epoch_report;
@@ -233,16 +243,33 @@ void Trainer::run_epochs(Loader& train, Loader* test) {
     if (interrupted_) return;
     epoch.report.seconds = s_since(begin);
     hooks_.call(&Hook::after_epoch, epoch.report);
-
-    const bool is_last = completed_ >= limits.steps || stopped_;
-    const bool is_due = options_.evaluate_every > 0 && ((number + 1) % options_.evaluate_every == 0 || is_last);
-    if (test && is_due) evaluate_after(number, *test);
-    progress_.stopped = stopped_;
-    if (progress_.data.step_in_epoch < limits.per_epoch) continue;  // a training that ends in the middle of an epoch
-    progress_.data = {number + 1, 0, seed};
-    progress_.epoch_report = {};
-    progress_.epoch_weight = 0;
+    end_epoch(limits, test);
   }
+}
+
+void Trainer::end_epoch(const Limits& limits, Loader* test) {
+  const auto [number, step, seed] = progress_.data;
+  const bool is_last = completed_ >= limits.steps || stopped_;
+  const bool is_due = options_.evaluate_every > 0 && ((number + 1) % options_.evaluate_every == 0 || is_last);
+  progress_.stopped = stopped_;
+  progress_.owes_test = test && is_due;
+  if (progress_.owes_test && !evaluate_after(number, *test, true)) return;
+  progress_.owes_test = false;
+  progress_.stopped = stopped_;
+  if (step < limits.per_epoch) return;  // a training that ends in the middle of an epoch
+  progress_.data = {number + 1, 0, seed};
+  progress_.epoch_report = {};
+  progress_.epoch_weight = 0;
+}
+
+bool Trainer::interrupts_test() {
+  if (!agreement_) return false;
+  if (const auto all = agreement_->agree(stop_request(), StepKind::of_test)) requested_.add(*all);
+  // As in prepare_step(): a checkpoint holds no gradients. The training then ends behind the next update.
+  if (!requested_.stop || pipeline_.has_gradients()) return false;
+  const StepRequests now = std::exchange(requested_, {});
+  interrupted_ = StopRequest{*now.stop, now.signal};
+  return true;
 }
 
 void Trainer::run_epoch(Loader& train, Epoch& epoch) {
@@ -357,13 +384,14 @@ void Trainer::advance(const Epoch& epoch, std::int64_t step) {
   progress_.left_out = left_out_.counts();
 }
 
-EvaluationReport Trainer::evaluate(Loader& test) { return evaluate_after(0, test); }
+EvaluationReport Trainer::evaluate(Loader& test) { return *evaluate_after(0, test, false); }
 
-EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
-  const EvaluationReport report = run_test(pipeline_, test, hooks_,
-                                           {.metrics = metrics_,
-                                            .may_lack_targets = !options_.metrics,
-                                            .position = {.epoch = epoch, .completed = completed_}});
+std::optional<EvaluationReport> Trainer::evaluate_after(std::int64_t epoch, Loader& test, bool may_end_early) {
+  TestRun run{.metrics = metrics_,
+              .may_lack_targets = !options_.metrics,
+              .position = {.epoch = epoch, .completed = completed_}};
+  if (may_end_early) run.ends_early = [this] { return interrupts_test(); };
+  auto report = run_test(pipeline_, test, hooks_, std::move(run));
   last_report_ns_ = now_ns();
   return report;
 }

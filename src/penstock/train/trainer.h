@@ -46,9 +46,10 @@ struct TrainerOptions {
   /// ranks synchronise at every step.
   bool look_ahead = true;
   bool measure = false;  // fill StepReport's bubble, peak_activations and peak_resident_bytes
-  /// Asked before every step, on every process (several processes follow the first that answers within a quarter of a
-  /// second). An answer ends fit() after the submitted steps, without the epoch's report and test, and with a
-  /// checkpoint where a CheckpointHook is added. Null: never.
+  /// Asked before every step, and between the steps of a test, on every process (several processes follow the first
+  /// that answers within a quarter of a second). An answer ends fit() after the submitted steps, without the epoch's
+  /// report and test, and with a checkpoint where a CheckpointHook is added. A test that it interrupts is run again, as
+  /// a whole, by the training that resumes from this checkpoint. Null: never.
   std::function<std::optional<StopRequest>()> stop_when = nullptr;
 };
 
@@ -128,18 +129,25 @@ class Trainer {
   /// To be called before a step is submitted: writes a checkpoint that is due, between two updates. Reports `pending`
   /// first. Returns false where the training is to end.
   bool prepare_step(const TrainingPosition& next, std::optional<Pending>& pending, Epoch& epoch);
+  /// The end of the training that this process requests, if it does.
+  StepRequests stop_request() const;
   /// Of the training that goes on from progress_.
   Limits limits_of(std::int64_t steps_per_epoch) const;
   std::function<double(const TrainingPosition&)> learning_rate(const Limits& limits) const;
   void run_epochs(Loader& train, Loader* test);
   void run_epoch(Loader& train, Epoch& epoch);
+  /// Runs the test that is due behind the last step, then moves progress_ to the next epoch if this one is complete.
+  void end_epoch(const Limits& limits, Loader* test);
+  /// Whether all processes end the test behind its last step so far, because the training is to end.
+  bool interrupts_test();
   void require_full(const StepReport& first) const;
   void report(const Pending& pending, Epoch& epoch);
   /// Moves progress_ behind a step of `epoch`.
   void advance(const Epoch& epoch, std::int64_t step);
   /// Whether the step was not refused; otherwise leaves it out or throws, as TrainerOptions::on_nan says.
   bool is_valid(const Pending& pending, Epoch& epoch);
-  EvaluationReport evaluate_after(std::int64_t epoch, Loader& test);
+  /// None where the test was interrupted.
+  std::optional<EvaluationReport> evaluate_after(std::int64_t epoch, Loader& test, bool may_end_early);
 
   Pipeline& pipeline_;
   TrainerOptions options_;
