@@ -14,6 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 torch_version=2.13.0
 torch_minimum=2.4
+safetensors_version=0.8.0
 log=build/bootstrap.log
 
 want_torch=yes
@@ -28,6 +29,7 @@ for argument in "$@"; do
   esac
 done
 
+pip_install() { quietly build/venv/bin/python -m pip install --disable-pip-version-check --no-compile "$@"; }
 say() { echo "bootstrap: $*"; }
 fail() { echo "bootstrap: $*" >&2; exit 1; }
 
@@ -108,7 +110,15 @@ fi
 if [[ $want_torch == yes && -z $torch ]]; then
   say "installing LibTorch: torch==$torch_version with pip into build/venv"
   [[ -x build/venv/bin/python ]] || quietly python3 -m venv build/venv
-  quietly build/venv/bin/python -m pip install --disable-pip-version-check --no-compile "torch==$torch_version"
+  pip_install "torch==$torch_version"
   torch=$(find_torch)
   [[ -n $torch ]] || fail "torch==$torch_version is installed in build/venv but not to be found there (see $log)"
+fi
+
+# Another reader of checkpoints, for one test (cli.python_reads_weights), which is skipped without it.
+if [[ -x build/venv/bin/python && $want_torch == yes ]] &&
+  ! build/venv/bin/python -c "import safetensors" 2> /dev/null; then
+  say "installing for a test: safetensors==$safetensors_version with pip into build/venv"
+  # In a subshell, because a build needs none of it.
+  (pip_install "safetensors==$safetensors_version") || say "without it the test cli.python_reads_weights is skipped"
 fi

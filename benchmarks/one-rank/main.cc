@@ -1,5 +1,6 @@
 // What does a pipeline of one rank cost beside the loop that one writes for one device? See README.md beside this.
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include <ATen/autocast_mode.h>
 
 #include <penstock/base/clock.h>
+#include <penstock/base/error.h>
 #include <penstock/base/median.h>
 #include <penstock/penstock.h>
 #include <torch/torch.h>
@@ -22,6 +24,7 @@ struct Flags {
   std::int64_t batch_size = 32, micro_batches = 4;
   int rounds = 5, steps = 5;
   double learning_rate = 1e-5;
+  std::optional<double> at_most;  // the ratio
 };
 
 struct Batch {
@@ -113,6 +116,8 @@ void compare(const Flags& flags) {
   std::printf("plain loop          %9.2f ms, loss %.5f\n", ps::median(plain_ms), plain_loss);
   std::printf("pipeline of 1 rank  %9.2f ms, loss %.5f\n", ps::median(pipeline_ms), pipeline_loss);
   std::printf("pipeline / plain loop: %.3f (median of %d rounds)\n", ps::median(ratios), flags.rounds);
+  ps::require<ps::Failure>(!flags.at_most || ps::median(ratios) <= *flags.at_most, "the ratio is above ",
+                           flags.at_most.value_or(0));
 }
 
 }  // namespace
@@ -132,6 +137,7 @@ int main(int argc, char** argv) try {
       ->capture_default_str();
   app.add_option("--rounds", flags.rounds)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--steps", flags.steps, "of each kind in a round")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--at-most", flags.at_most, "fail where the ratio is larger");
   CLI11_PARSE(app, argc, argv);
   compare(flags);
 } catch (const std::exception& error) {

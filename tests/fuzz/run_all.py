@@ -4,7 +4,7 @@
 Usage: run_all.py BUILD [--inputs N] [--seconds S] [--only NAME,...] [--state DIR]
 
 BUILD is the build folder of the preset `fuzz`. Each fuzzer runs until it has tried N inputs (10,000,000 by default) or
-S seconds have passed (no limit by default), with at most 256 MiB of memory and 10 s for each input. DIR (by default
+S seconds have passed (no limit by default), with at most 256 MiB of memory and 1 s for each input. DIR (by default
 BUILD/fuzzing) keeps the inputs that reach new code and those that fail, so that a later call goes on where an earlier
 one ended; its counts are added up. Ends with 1 if there are findings: DIR/NAME/found has them.
 """
@@ -19,7 +19,7 @@ import time
 
 CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
 # Of the processor's time for one input.
-SLOW_S = 10
+SLOW_S = 1
 
 # Each input is drawn with the same probability among those that reach new code: weights by the rarity of what an input
 # reaches (entropic) take up to half of the time.
@@ -29,7 +29,8 @@ LIMITS = ["-rss_limit_mb=256", f"-timeout={SLOW_S}", "-print_final_stats=1", "-v
 # with two rows, a job of two ranks. So it is the length of a file of the corpus that uses each part of its format once
 # or twice, and half as much again; longer files of the corpus are cut here, and replayed whole by the tests. What only
 # long files do, tests/reliability/bombs_test.py tries.
-LONGEST = {"cifar10": 8, "config": 256, "hosts": 64, "idx": 160, "kernel_selection": 192, "layer_costs": 560,
+LONGEST = {"checkpoint": 400, "cifar10": 8, "config": 256, "hosts": 64, "idx": 160, "kernel_selection": 192,
+           "layer_costs": 560,
            "manifest": 720, "plan": 700, "safetensors": 240, "schedule": 256, "stage_costs": 240, "torch_csv": 256,
            "trace": 2048, "tuning_record": 1200, "vocabulary": 128, "weight_index": 160}
 

@@ -22,6 +22,10 @@ inline void try_trace(std::string_view text) {
     step_svg(trace);
   } catch (const Misuse&) {  // no complete step, or a schedule that cannot run
   }
+  try {
+    check_order(trace);
+  } catch (const ScheduleError&) {  // instructions of another schedule
+  }
 }
 
 }  // namespace penstock

@@ -19,7 +19,7 @@ std::string violation(const Trace& trace, std::int64_t tolerance_ns = 0) {
 TEST(CheckOrder, accepts_every_schedule_as_it_is_simulated) {
   for (const Generator& generator : generators())
     for (const int replicas : {1, 2}) {
-      const Trace trace = made_trace({.schedule = generator.name,
+      const Trace trace = made_trace({.schedule = std::string(generator.name),
                                       .shape = {.ranks = 3, .micro_batches = 5, .chunks = generator.min_chunks},
                                       .costs = {.message = 0.25},
                                       .replicas = replicas,
@@ -59,7 +59,7 @@ TEST(CheckOrder, finds_an_instruction_that_begins_before_its_message_has_arrived
 TEST(CheckOrder, finds_a_wait_that_ends_before_its_message_is_sent) {
   const auto by = ns_of(20);
   EXPECT_EQ(violation(changed("0SEND_F2", [&](auto&, auto span) { span->begin_ns += by; })),
-            "step 1, rank 1: 1RECV_F2 ended 18500 us before 0SEND_F2 began");
+            "step 1, rank 1: 1RECV_F2 ended 19500 us before 0SEND_F2 began");
 }
 
 TEST(CheckOrder, finds_instructions_that_are_missing_or_run_twice) {

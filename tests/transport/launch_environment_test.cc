@@ -308,7 +308,8 @@ TEST(LaunchEnvironment, a_world_of_one_hides_no_other) {
 }
 
 TEST(LaunchEnvironment, a_number_of_processes_alone_says_nothing_to_programs_that_are_no_part_of_a_job) {
-  const Environment half = environment_of({{"WORLD_SIZE", "4"}});
+  const Variables number{{"WORLD_SIZE", "4"}};
+  const Environment half = environment_of(number);
   EXPECT_THROW(launched_as(half), ConfigError);
   expect(launched_as_whole(half), LaunchedAs::Kind::alone, 0, 1);
   EXPECT_THROW(launched_as_whole(environment_of({{"RANK", "1"}})), ConfigError) << "there is a rank 0 as well";
