@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
 import gloo_run
 import program_runs
 from program_runs import ENVIRONMENT, ProgramRuns
+from torch_python import NONE, torch_python
 
 GLOO_RUN = os.path.join(ROOT, "tests", "support", "gloo_run.py")
 STEPS = ["--steps", "6", "--log-every", "1"]
@@ -35,16 +36,6 @@ sys.stdin.read()
 
 def without(name):
     return {key: value for key, value in JOB.items() if key != name}
-
-
-def python_with_torch():
-    for python in ("python3", os.path.join(ROOT, "build", "venv", "bin", "python")):
-        try:
-            if subprocess.run([python, "-c", "import torch.distributed.run"], capture_output=True).returncode == 0:
-                return python
-        except FileNotFoundError:
-            pass
-    return None
 
 
 class GlooJobsBase(ProgramRuns):
@@ -140,9 +131,9 @@ class GlooJobs(GlooJobsBase):
             self.assertIn(" launch-local -n 2 ", self.output_of("launch", "-n", "2", "--dry-run", "--", *settings))
 
     def test_under_torchrun(self):
-        python = python_with_torch()
+        python = torch_python()
         if not python:
-            self.skipTest("no Python can import torch")
+            self.skipTest(NONE.format("torch"))
         flags = ["--stages", "2", "--micro-batches", "4"]
         launcher = [python, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", "2"]
         self.assertEqual(self.losses_and_weights(flags, command=launcher), self.losses_and_weights(flags))
@@ -311,9 +302,9 @@ class OneStoreForSeveralStarts(GlooJobsBase):
 
     def setUp(self):
         super().setUp()
-        python = python_with_torch()
+        python = torch_python()
         if not python:
-            self.skipTest("no Python can import torch")
+            self.skipTest(NONE.format("torch"))
         store = subprocess.Popen([python, "-c", STORE], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                  stderr=subprocess.DEVNULL)
         self.addCleanup(store.wait)

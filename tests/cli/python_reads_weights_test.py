@@ -1,19 +1,19 @@
 """Weights of checkpoints and exports in Python: by safetensors.torch.load_file and by the index.
 
-Usage: python_reads_weights_test.py PENSTOCK SOURCES DATA. Needs a Python that imports torch and safetensors:
-$PENSTOCK_PYTHON, the one that runs this, or SOURCES/build/venv; without one it is skipped (exit code 77).
+Usage: python_reads_weights_test.py PENSTOCK DATA. Skipped (exit code 77) where no Python imports torch and safetensors
+(tests/support/torch_python.py).
 """
 
 import json
 import os
-import subprocess
 import sys
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import program_runs
+import torch_python
 from program_runs import ProgramRuns
 
-SKIPPED = 77
 HIDDEN = ["--hidden", "32,16"]
 NORMALIZE = ["--normalize", "none"]
 
@@ -89,24 +89,11 @@ class PythonReadsWeights(ProgramRuns):
         self.assertAlmostEqual(self.evaluated("one.safetensors"), self.loss_in_python(state), 5)
 
 
-def imports_both(python):
-    try:
-        return subprocess.run([python, "-c", "import torch, safetensors.torch"], capture_output=True).returncode == 0
-    except OSError:
-        return False
-
-
 if __name__ == "__main__":
-    program_runs.PROGRAM, SOURCES, DATA = sys.argv[1:4]
+    torch_python.run_with("torch, safetensors.torch")
+    import torch
+    from safetensors.torch import load_file
+    program_runs.PROGRAM, DATA = sys.argv[1:3]
     program_runs.DATA = os.path.join(DATA, "mnist")
-    try:
-        import torch
-        from safetensors.torch import load_file
-    except ImportError:
-        for other in (os.environ.get("PENSTOCK_PYTHON", ""), os.path.join(SOURCES, "build", "venv", "bin", "python")):
-            if other and imports_both(other):
-                os.execv(other, [other, "-W", "ignore", *sys.argv])
-        print("skipped: no Python here imports torch and safetensors; PENSTOCK_PYTHON can name one that does")
-        sys.exit(SKIPPED)
-    del sys.argv[1:4]
+    del sys.argv[1:3]
     program_runs.unittest.main()

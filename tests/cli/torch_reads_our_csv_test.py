@@ -1,10 +1,9 @@
 """The CSV output of `penstock schedule convert` is loaded, validated and simulated by torch.
 
-Usage: torch_reads_our_csv_test.py PENSTOCK SOURCES. Needs a Python that imports torch >= 2.13: $PENSTOCK_PYTHON, the
-one that runs this, or SOURCES/build/venv; without one it is skipped (exit code 77).
+Usage: torch_reads_our_csv_test.py PENSTOCK. Skipped (exit code 77) where no Python imports torch, which must be 2.13 or
+later (tests/support/torch_python.py).
 """
 
-import importlib.util
 import os
 import pathlib
 import subprocess
@@ -13,8 +12,11 @@ import tempfile
 import unittest
 from unittest import mock
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import torch_python
+
 PROGRAM = ""
-SKIPPED = 77
 
 SHAPES = [(1, 3), (2, 4), (3, 5), (4, 2), (4, 8)]  # p, m
 
@@ -99,21 +101,7 @@ class TorchReadsOurCsv(unittest.TestCase):
             self.load(2, 2, 1, "compute_only")
 
 
-def imports_torch(python):
-    ask = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-    try:
-        return subprocess.run([python, "-c", ask], capture_output=True, timeout=60).returncode == 0
-    except OSError:
-        return False
-
-
 if __name__ == "__main__":
-    PROGRAM, sources = sys.argv[1:3]
-    if importlib.util.find_spec("torch") is None:
-        for python in (os.environ.get("PENSTOCK_PYTHON", ""), os.path.join(sources, "build", "venv", "bin", "python")):
-            if python and imports_torch(python):
-                os.execv(python, [python, "-W", "ignore", *sys.argv])
-        print("skipped: no Python here imports torch; PENSTOCK_PYTHON can name one that does")
-        sys.exit(SKIPPED)
-    del sys.argv[1:3]
+    torch_python.run_with("torch")
+    PROGRAM = sys.argv.pop(1)
     unittest.main()

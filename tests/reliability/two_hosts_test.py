@@ -5,12 +5,10 @@ wire is back.
 Usage: two_hosts_test.py PENSTOCK DATA [MPIRUN] [--bound SECONDS]
 
 Skipped (exit code 77) where two_hosts.py cannot make hosts; parts are skipped without mpirun, or without a Python that
-imports torch, which has torchrun: $PENSTOCK_PYTHON, the one that runs this, or that of build/venv.
+imports torch, which has torchrun (tests/support/torch_python.py).
 The bound (default: 30) is the time from the cut to the end of the last rank beyond the deadline. It is long because a
 machine that also has other work says nothing about times.
 """
-import contextlib
-import functools
 import json
 import os
 import subprocess
@@ -23,29 +21,20 @@ import two_hosts
 from training_runs import TrainingRuns, contents, newest_of, of_mpi, step_of
 from two_hosts import ADDRESSES, NAMES, TwoHosts
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from torch_python import NONE, torch_python
+
 SKIPPED = 77
 BOUND_S = 30.0
 DEADLINE_S = 3.0
 MEETING = {"MASTER_ADDR": ADDRESSES["a"], "MASTER_PORT": "29500"}
 
 
-@functools.cache
-def torch_python():
-    """A Python that imports torch; none if there is none."""
-    venv = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "venv", "bin", "python")
-    for python in (os.environ.get("PENSTOCK_PYTHON", ""), sys.executable, venv):
-        with contextlib.suppress(OSError):
-            imports = [python, "-c", "import torch.distributed.run"]
-            if python and subprocess.run(imports, capture_output=True).returncode == 0:
-                return python
-    return None
-
-
 def of_torchrun(test):
     """A test that needs torchrun."""
     def run(self):
         if not torch_python():
-            self.skipTest("no Python here imports torch; PENSTOCK_PYTHON can name one that does")
+            self.skipTest(NONE.format("torch"))
         test(self)
     return run
 

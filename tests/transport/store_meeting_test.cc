@@ -1,10 +1,6 @@
 // Starts of a job, one after the other, at one store that lives on. Threads take the place of the processes.
 #include "penstock/transport/store_meeting.h"
 
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -19,11 +15,13 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "penstock/base/error.h"
+#include "tests/transport/child.h"
 
 namespace penstock::store_meeting_test {
 namespace {
 
 using namespace std::chrono_literals;
+using test::Child;
 
 /// A process's part in a meeting, in a thread of its own. It ends by itself, or by give_up().
 class Part {
@@ -210,46 +208,26 @@ TEST(StoreMeeting, sizes_are_compared) {
   EXPECT_EQ(second->error(), Error("ConfigError", "rank 3" + with));
 }
 
-/// Another process of this host. It waits until the test ends it.
-class Child {
- public:
-  Child() : number_(::fork()) {
-    if (number_ == 0)
-      while (true) ::pause();
-  }
-  ~Child() { end(); }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-
-  MeetingNote note(int rank, int size) const {
-    MeetingNote note = own_note(rank, size);
-    note.place.process.number = number_;
-    note.started = start_of_process(number_);
-    return note;
-  }
-  void end() {
-    if (number_ <= 0) return;
-    ::kill(number_, SIGKILL);
-    ::waitpid(number_, nullptr, 0);
-    number_ = 0;
-  }
-
- private:
-  pid_t number_;
-};
+/// What `child` writes as a rank.
+MeetingNote note_of(const Child& child, int rank, int size) {
+  MeetingNote note = own_note(rank, size);
+  note.place.process = child.name();
+  note.started = start_of_process(note.place.process.number);
+  return note;
+}
 
 TEST(StoreMeeting, another_living_process_of_the_same_rank_is_named_on_all_ranks) {
   Store store;
   Child child;
   const Error expected{"ConfigError", twice_text([&] {
                          MeetingNote note = own_note(1, 4);
-                         note.twin = child.note(1, 4).place.process.number;
+                         note.twin = note_of(child, 1, 4).place.process.number;
                          return note;
                        }())};
   EXPECT_NE(expected.second.find("rank 1 was started twice, as process "), std::string::npos);
   auto leader = store.part(0, 4), first = store.part(1, 4), other = store.part(2, 4);
   other->wait_for_ranks(3);
-  store.register_at(*leader, child.note(1, 4));
+  store.register_at(*leader, note_of(child, 1, 4));
   for (auto* part : {first.get(), leader.get(), other.get()}) EXPECT_EQ(part->error(), expected);
 }
 
@@ -263,7 +241,7 @@ void leave_start(c10d::Store& store, const MeetingNote& note) {
 TEST(StoreMeeting, a_process_that_has_met_and_lives_on_is_named) {
   Store store;
   Child child;
-  leave_start(*store.at, child.note(1, 2));
+  leave_start(*store.at, note_of(child, 1, 2));
   auto member = store.part(1, 2);
   const auto [kind, message] = member->error();
   EXPECT_EQ(kind, "ConfigError");
@@ -273,7 +251,7 @@ TEST(StoreMeeting, a_process_that_has_met_and_lives_on_is_named) {
 TEST(StoreMeeting, a_process_of_a_former_start_that_is_ending_is_no_twin) {
   Store store;
   Child child;
-  const MeetingNote former = child.note(1, 2);
+  const MeetingNote former = note_of(child, 1, 2);
   leave_start(*store.at, former);
   const std::string registered = note_in(static_cast<c10d::Store&>(*store.at).get_to_str("rank 0")).id + "/registered";
   auto member = store.part(1, 2);
@@ -288,7 +266,7 @@ TEST(StoreMeeting, a_process_of_a_former_start_that_is_ending_is_no_twin) {
 TEST(StoreMeeting, the_ranks_of_a_given_store_may_change) {
   Store store;
   Child child;
-  leave_start(*store.at, child.note(1, 2));
+  leave_start(*store.at, note_of(child, 1, 2));
   Part member(*store.at, own_note(1, 2), false);
   Part leader(*store.at, own_note(0, 2), false);
   expect_ids(member.list(), {&leader, &member});
@@ -308,7 +286,7 @@ TEST(MeetingNotes, of_a_list_are_read_as_they_were_written) {
 TEST(MeetingNotes, only_a_process_of_this_host_is_known_to_live) {
   Child child;
   const MeetingNote own = own_note(0, 2);
-  const MeetingNote other = child.note(0, 2);
+  const MeetingNote other = note_of(child, 0, 2);
   EXPECT_TRUE(is_another_living_process(own, other));
   EXPECT_FALSE(is_another_living_process(own, own_note(0, 2))) << "this process";
   MeetingNote elsewhere = other;

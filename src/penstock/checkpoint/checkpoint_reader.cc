@@ -231,6 +231,17 @@ std::vector<std::string> Checkpoint::damage() const {
   return lines;
 }
 
+OpenedCheckpoint open_checkpoint(const std::string& path, SystemCalls& calls) {
+  OpenedCheckpoint opened{path};
+  try {
+    opened.checkpoint.emplace(path, calls);
+  } catch (const DataError& error) {
+    opened.problem = error.what();
+    opened.may_be_whole = dynamic_cast<const NotReadable*>(&error) != nullptr;
+  }
+  return opened;
+}
+
 namespace {
 
 /// Whether the name is no longer there, as after a writer has removed the checkpoint. False for a symbolic link that
@@ -243,27 +254,26 @@ bool is_gone(const std::string& path) {
 /// The newest complete checkpoint; nothing if a writer has changed the folder meanwhile. Throws as newest_checkpoint().
 std::optional<NewestCheckpoint> look_for_newest(const std::string& folder, CheckpointCheck check, SystemCalls& calls) {
   NewestCheckpoint newest;
-  std::optional<NotReadable> not_readable;  // of the newest
+  std::optional<std::string> not_readable;  // the problem of the newest that may be whole
   const std::vector<CheckpointPlace> places = list_checkpoints(folder, calls);
   for (const CheckpointPlace& place : places) {
-    try {
-      Checkpoint checkpoint(place.path, calls);
-      std::vector<std::string> lines;
-      if (check == CheckpointCheck::checksums) lines = checkpoint.damage();
-      if (lines.empty()) {
-        newest.checkpoint.emplace(std::move(checkpoint));
-        return newest;
-      }
-      newest.damaged.insert(newest.damaged.end(), lines.begin(), lines.end());
-    } catch (const DataError& error) {
+    OpenedCheckpoint opened = open_checkpoint(place.path, calls);
+    if (!opened.checkpoint) {
       if (is_gone(place.path)) return std::nullopt;
-      newest.damaged.emplace_back(error.what());
-      const auto* refused = dynamic_cast<const NotReadable*>(&error);
-      if (refused && !not_readable) not_readable = *refused;
+      if (opened.may_be_whole && !not_readable) not_readable = opened.problem;
+      newest.damaged.push_back(std::move(opened.problem));
+      continue;
     }
+    std::vector<std::string> lines;
+    if (check == CheckpointCheck::checksums) lines = opened.checkpoint->damage();
+    if (lines.empty()) {
+      newest.checkpoint = std::move(opened.checkpoint);
+      return newest;
+    }
+    newest.damaged.insert(newest.damaged.end(), lines.begin(), lines.end());
   }
   if (list_checkpoints(folder, calls) != places) return std::nullopt;
-  if (not_readable) throw *not_readable;
+  if (not_readable) throw NotReadable(*not_readable);
   return newest;
 }
 
@@ -283,14 +293,8 @@ void visit_checkpoints(const std::string& path, const std::function<void(const O
     const std::vector<std::string> paths = checkpoint_paths(path, calls);
     is_listed_again = !paths.empty();
     for (const std::string& each : paths) {
-      OpenedCheckpoint opened{each};
-      try {
-        opened.checkpoint.emplace(each, calls);
-      } catch (const DataError& error) {
-        if (!is_one && is_gone(each)) continue;
-        opened.problem = error.what();
-        opened.may_be_whole = dynamic_cast<const NotReadable*>(&error) != nullptr;
-      }
+      const OpenedCheckpoint opened = open_checkpoint(each, calls);
+      if (!opened.checkpoint && !is_one && is_gone(each)) continue;
       is_listed_again = false;
       visit(opened);
     }

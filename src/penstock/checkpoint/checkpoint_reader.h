@@ -93,13 +93,16 @@ class Checkpoint {
   std::map<std::string, StoredTensor> model_, optimizer_;  // by name
 };
 
-/// A checkpoint that visit_checkpoints() has tried to open.
+/// A checkpoint, or why it cannot be opened.
 struct OpenedCheckpoint {
   std::string path;
   std::optional<Checkpoint> checkpoint = {};
   std::string problem = {};   // why there is none
   bool may_be_whole = false;  // though it cannot be opened: not_readable.h
 };
+
+/// Opens the checkpoint `path`. Throws nothing but what is no DataError.
+OpenedCheckpoint open_checkpoint(const std::string& path, SystemCalls& calls = SystemCalls::real());
 
 /// Opens one checkpoint after the other, newest first, or `path` itself if it is one checkpoint. Leaves out those of a
 /// folder that a writer has removed since the folder was listed. Calls nothing if there is no checkpoint. Throws

@@ -4,9 +4,9 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <random>
 
 #include "penstock/base/error.h"
+#include "penstock/base/random_digits.h"
 #include "penstock/checkpoint/not_readable.h"
 #include "penstock/checkpoint/weight_index.h"
 
@@ -17,12 +17,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* temporary_begin = ".tmp-";
 constexpr const char* lock_name = ".lock";
-
-/// Names of processes on several hosts must differ.
-std::string random_digits() {
-  std::random_device source;
-  return to_string(Checksum{source(), (std::uint64_t{source()} << 32) + source()}).substr(8, 16);
-}
 
 OpenFile locked(SystemCalls& calls, const std::string& folder) {
   make_directories(calls, folder);

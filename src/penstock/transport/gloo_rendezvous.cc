@@ -219,7 +219,7 @@ GlooWorld GlooRendezvous::open(std::chrono::milliseconds deadline) {
     progress->is_over = true;
     if (!has_store) job->fail_unreached(deadline, unresolved.value_or("no server of names answers"));
     if (has_met) job->fail_incomplete(deadline, note, *progress);
-    // Whoever meets says the same on all ranks, unless the store hangs.
+    // All ranks that meet say the same, unless the store hangs.
     if (!left_to_end) left_to_end.emplace(2 * time_to_read);
     if (left_to_end->is_over()) job->fail_incomplete(deadline, note, *progress);
   }

@@ -1,21 +1,15 @@
 #include "penstock/transport/meeting_notes.h"
 
 #include <algorithm>
-#include <random>
 #include <sstream>
 
 #include "penstock/base/error.h"
-#include "penstock/base/text_hash.h"
+#include "penstock/base/random_digits.h"
 #include "penstock/transport/build_identity.h"
 #include "penstock/transport/host_id.h"
 
 namespace penstock {
 namespace {
-
-std::string random_id() {
-  std::random_device device;
-  return hash_digits(static_cast<std::uint64_t>(device()) << 32 | device());
-}
 
 MeetingNote read_note(std::istream& lines) {
   MeetingNote note;
@@ -51,7 +45,7 @@ std::string trouble_with(const MeetingNote& note, const MeetingNote& own, bool i
 
 MeetingNote own_note(int rank, int size) {
   const ProcessName process = own_process_name();
-  return {build_identity(), rank, size, random_id(), {host_id(), process}, start_of_process(process.number), 0};
+  return {build_identity(), rank, size, random_digits(), {host_id(), process}, start_of_process(process.number), 0};
 }
 
 std::string text_of(const MeetingNote& note) {
