@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <functional>
 
 #include "tests/base/error_text.h"
@@ -108,6 +109,28 @@ TEST_F(Visit, takes_a_link_to_nothing_for_damage) {
   ASSERT_TRUE(newest.checkpoint);
   EXPECT_EQ(newest.checkpoint->manifest().step, 3);
   EXPECT_EQ(newest.damaged.size(), 1U);
+}
+
+// A wrong folder is misuse (exit code 2), and a disk that fails is not (1).
+TEST(ListCheckpoints, tells_a_wrong_folder_from_a_disk_that_fails) {
+  struct Refused : SystemCalls {
+    int error = 0;
+    int list(const std::string&, std::vector<std::string>&) override {
+      errno = error;
+      return -1;
+    }
+  } calls;
+  for (const int error : {ENOENT, ENOTDIR, EACCES}) {
+    calls.error = error;
+    EXPECT_THROW(list_checkpoints("run", calls), DataError) << error;
+  }
+  calls.error = EIO;
+  try {
+    list_checkpoints("run", calls);
+    FAIL();
+  } catch (const Failure& failure) {
+    EXPECT_STREQ(failure.what(), "cannot read the folder of checkpoints 'run': Input/output error (errno 5)");
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <map>
@@ -85,7 +86,11 @@ std::optional<CheckpointPlace> place_of_checkpoint(const std::string& path) {
 std::vector<CheckpointPlace> list_checkpoints(const std::string& folder, SystemCalls& calls) {
   std::vector<std::string> names;
   const int problem = list_names(calls, folder, names);
-  require<DataError>(problem == 0, "cannot read the folder of checkpoints '", folder, "': ", error_text_of(problem));
+  const std::string failed = say("cannot read the folder of checkpoints '", folder, "': ", error_text_of(problem));
+  // A folder that is not there, or is closed to this user, is a wrong one. Other errors are those of a disk.
+  const bool is_wrong = problem == ENOENT || problem == ENOTDIR || problem == EACCES;
+  require<DataError>(!is_wrong, failed);
+  require<Failure>(problem == 0, failed);
   std::vector<CheckpointPlace> places;
   for (const std::string& name : names)
     if (auto place = place_of_checkpoint((fs::path(folder) / name).string())) places.push_back(std::move(*place));

@@ -29,7 +29,7 @@ std::string checkpoint_name(std::int64_t step, std::int64_t attempt);
 std::optional<CheckpointPlace> place_of_checkpoint(const std::string& path);
 
 /// All checkpoints in `folder`, complete or not, newest first. Temporary directories are not checkpoints. Throws
-/// DataError if the folder cannot be read.
+/// DataError for a folder that is missing, is none or is closed to this user, and Failure where reading it fails.
 std::vector<CheckpointPlace> list_checkpoints(const std::string& folder, SystemCalls& calls = SystemCalls::real());
 
 /// Whether something is at `path`; true where the system does not say, so that reading it will.
