@@ -129,7 +129,7 @@ TEST(ListCheckpoints, tells_a_wrong_folder_from_a_disk_that_fails) {
     list_checkpoints("run", calls);
     FAIL();
   } catch (const Failure& failure) {
-    EXPECT_STREQ(failure.what(), "cannot read the folder of checkpoints 'run': Input/output error (errno 5)");
+    EXPECT_STREQ(failure.what(), "the folder of checkpoints 'run' cannot be read: Input/output error (errno 5)");
   }
 }
 

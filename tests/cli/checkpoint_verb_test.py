@@ -167,7 +167,7 @@ class CheckpointVerb(unittest.TestCase):
                              "units are B, kB, MB, GB, TB, KiB, MiB, GiB and TiB")
 
     def test_errors_are_one_line(self):
-        self.assertIn("cannot read the folder of checkpoints 'none'", self.complaint_of("show", "none"))
+        self.assertIn("the folder of checkpoints 'none' cannot be read", self.complaint_of("show", "none"))
         os.mkdir(os.path.join(self.folder, "empty"))
         for verb in (["show"], ["verify"], ["export", "--output", "x.safetensors"]):
             self.assertEqual(self.complaint_of(*verb, "empty"), "empty: there is no checkpoint")

@@ -353,6 +353,16 @@ class RuntimeVerbs(ProgramRuns):
         self.assertEqual(code, 1)
         self.assertIn("of shape [15, 20] to stage 1, but the boundary shape is [16, 20]", err)
 
+    def test_static_shapes_are_for_transports_that_announce_messages(self):
+        job = self.train("--steps", "1", "--stages", "2", "--micro-batches", "2", "--static-shapes")
+        self.assertIn("--static-shapes with --on-nan stop, which waits for the loss before each update: give --on-nan "
+                      "go-on", self.complaint_of(*job))
+        job += ["--on-nan", "go-on"]
+        self.assertIn("--static-shapes with --precision fp16, which waits for the gradients before each update",
+                      self.complaint_of(*job, "--precision", "fp16"))
+        self.assertIn("the transport is threads, which announces none: leave out static_shapes (--static-shapes)",
+                      self.complaint_of(*job))
+
     def test_more_stages_than_layers(self):
         job = self.train(*STEPS)
         code, out, err = self.run_program(*job, "--stages", "7")

@@ -70,6 +70,7 @@ struct UCase {
   bool recompute = false;
   Precision precision = Precision::fp32;
   std::string device = "cpu";
+  bool static_shapes = false;
 
   std::string name() const {
     return say(schedule, " p ", stages, " v ", chunks, " m ", micro_batches, recompute ? " recompute" : " kept",
@@ -119,6 +120,7 @@ inline UOutcome run_u_job(World& world, const UCase& one) {
   options.recompute = one.recompute;
   options.precision = one.precision;
   options.device = one.device;
+  options.static_shapes = one.static_shapes;
   options.partition = "uniform";
   options.seed = 5;
   Pipeline pipeline(world, network, cross_entropy, options);

@@ -28,49 +28,77 @@ c10::Event event_on(const c10::Stream& stream) {
   return event;
 }
 
-/// One direction between two ranks, with both of its ends.
+/// One direction between two ranks, with both of its ends. Whichever of a send and its receive comes later copies.
 struct Lane {
-  struct Send {
+  /// A send or a receive.
+  struct End {
     torch::Tensor tensor;
-    c10::Stream stream;                // of the sender's group
-    std::optional<c10::Event> done{};  // on it, once a receive has met it
+    c10::Stream stream;                // of its group
+    std::optional<c10::Event> done{};  // on it, once the two have met
   };
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::shared_ptr<Send>> waiting;
+  std::deque<std::shared_ptr<End>> sends, receives;  // that have not met
   bool is_aborted = false;
 
-  template <class Condition>
-  void wait(std::unique_lock<std::mutex>& lock, const Condition& condition) {
-    changed.wait(lock, [&] { return is_aborted || condition(); });
+  void add(std::deque<std::shared_ptr<End>>& to, const std::shared_ptr<End>& end) {
+    {
+      const std::lock_guard lock(mutex);
+      require_no_abort();
+      to.push_back(end);
+      if (!sends.empty() && !receives.empty()) {
+        meet(*sends.front(), *receives.front());
+        sends.pop_front();
+        receives.pop_front();
+      }
+    }
+    changed.notify_all();
+  }
+  void require_no_abort() const {
     if (is_aborted) throw std::runtime_error("the group was aborted");
+  }
+
+ private:
+  static void meet(End& send, End& receive) {
+    if (send.tensor.nbytes() != receive.tensor.nbytes()) throw std::runtime_error("a receive of another length");
+    event_on(send.stream).block(receive.stream);
+    {
+      // Of two streams on one device the last one is the current one.
+      const c10::MultiStreamGuard guard({send.stream, receive.stream});
+      const c10::StreamGuard of_receiver(receive.stream);
+      receive.tensor.copy_(send.tensor);
+    }
+    event_on(receive.stream).block(send.stream);
+    for (End* end : {&send, &receive}) {
+      end->done = event_on(end->stream);
+      end->tensor.reset();
+    }
   }
 };
 
 class Transfer final : public c10d::Work {
  public:
-  Transfer(std::shared_ptr<Lane> lane, std::shared_ptr<Lane::Send> send, std::optional<c10::Event> received)
-      : lane_(std::move(lane)), send_(std::move(send)), received_(std::move(received)) {}
+  Transfer(std::shared_ptr<Lane> lane, std::shared_ptr<Lane::End> end) : lane_(std::move(lane)), end_(std::move(end)) {}
 
   bool isCompleted() override {
     const std::lock_guard lock(lane_->mutex);
-    return received_ ? received_->query() : send_->done && send_->done->query();
+    return end_->done && end_->done->query();
   }
   bool isSuccess() const override { return true; }
   void synchronize() override { wait(kNoTimeout); }
+  // Operations on test devices run at once, so that the thread has to wait for what its stream waits for.
   bool wait(std::chrono::milliseconds) override {
     std::unique_lock lock(lane_->mutex);
-    if (!received_) lane_->wait(lock, [this] { return send_->done.has_value(); });
-    const c10::Event& done = received_ ? *received_ : *send_->done;
-    done.block(current_stream(done.device()));
+    lane_->changed.wait(lock, [this] { return lane_->is_aborted || end_->done; });
+    lane_->require_no_abort();
+    end_->done->block(current_stream(end_->done->device()));
     return true;
   }
 
  private:
   const std::shared_ptr<Lane> lane_;
-  const std::shared_ptr<Lane::Send> send_;
-  const std::optional<c10::Event> received_;
+  const std::shared_ptr<Lane::End> end_;
 };
 
 class StreamGroup final : public c10d::Backend {
@@ -80,35 +108,10 @@ class StreamGroup final : public c10d::Backend {
   const std::string getBackendName() const override { return "streams"; }
 
   c10::intrusive_ptr<c10d::Work> send(std::vector<torch::Tensor>& tensors, int, int) override {
-    const c10::Stream own = behind_the_current_stream(tensors);
-    auto send = std::make_shared<Lane::Send>(Lane::Send{tensors.front(), own});
-    {
-      const std::lock_guard lock(lane_->mutex);
-      lane_->waiting.push_back(send);
-    }
-    lane_->changed.notify_all();
-    return c10::make_intrusive<Transfer>(lane_, send, std::nullopt);
+    return begin(lane_->sends, tensors);
   }
-
   c10::intrusive_ptr<c10d::Work> recv(std::vector<torch::Tensor>& tensors, int, int) override {
-    const c10::Stream own = behind_the_current_stream(tensors);
-    std::unique_lock lock(lane_->mutex);
-    lane_->wait(lock, [this] { return !lane_->waiting.empty(); });
-    const std::shared_ptr<Lane::Send> send = std::exchange(lane_->waiting.front(), nullptr);
-    lane_->waiting.pop_front();
-    if (send->tensor.nbytes() != tensors.front().nbytes()) throw std::runtime_error("a receive of another length");
-    // Of two streams on one device the last one is the current one.
-    event_on(send->stream).block(own);
-    {
-      const c10::MultiStreamGuard guard({send->stream, own});
-      tensors.front().copy_(send->tensor);
-    }
-    event_on(own).block(send->stream);
-    send->done = event_on(send->stream);
-    send->tensor.reset();
-    c10::Event received = event_on(own);
-    lane_->changed.notify_all();
-    return c10::make_intrusive<Transfer>(lane_, send, std::move(received));
+    return begin(lane_->receives, tensors);
   }
 
   void abort() override {
@@ -120,11 +123,14 @@ class StreamGroup final : public c10d::Backend {
   }
 
  private:
-  c10::Stream behind_the_current_stream(const std::vector<torch::Tensor>& tensors) {
-    const c10::Device device = tensors.front().device();
-    const c10::Stream& own = streams_.of(device);
-    event_on(current_stream(device)).block(own);
-    return own;
+  c10::intrusive_ptr<c10d::Work> begin(std::deque<std::shared_ptr<Lane::End>>& ends,
+                                       const std::vector<torch::Tensor>& tensors) {
+    const torch::Tensor& tensor = tensors.front();
+    const c10::Stream& own = streams_.of(tensor.device());
+    event_on(current_stream(tensor.device())).block(own);
+    const auto end = std::make_shared<Lane::End>(Lane::End{tensor, own});
+    lane_->add(ends, end);
+    return c10::make_intrusive<Transfer>(lane_, end);
   }
 
   const std::shared_ptr<Lane> lane_;

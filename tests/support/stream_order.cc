@@ -33,10 +33,13 @@ void StreamOrder::freed(const void* block) {
   const auto found = blocks_.find(block);
   if (found == blocks_.end()) return;
   const Block& freed = found->second;
+  // The memory is used again behind the present work of its owner and of the recorded streams.
   StreamClock known = clocks_[freed.owner.index()];
   join(known, host());
+  for (std::size_t stream = 0; stream < freed.recorded.size(); ++stream)
+    if (freed.recorded[stream]) join(known, clocks_[stream]);
   const auto check = [&](const Operation& use) {
-    if (use.number == 0 || contains(known, use) || freed.recorded[use.stream.index()]) return;
+    if (use.number == 0 || contains(known, use)) return;
     violations_.push_back("memory of " + name_of(freed.owner) + " is freed while " + use.name + " on " +
                           name_of(use.stream) + " may still use it: that stream was not recorded");
   };

@@ -33,6 +33,13 @@ void require_options(const PipelineOptions& options, int inputs) {
                        "th step: give a positive number, or 0 for never");
 }
 
+void require_static_shapes(const PipelineOptions& options, const World& world) {
+  const RankContext context = world.context(world.local_ranks().front());
+  require<ConfigError>(!options.static_shapes || context.endpoint->has_device_channels(), "static shapes leave out ",
+                       "what announces messages over nccl, and the transport is ", context.endpoint->name(),
+                       ", which announces none: leave out static_shapes (--static-shapes)");
+}
+
 }  // namespace
 
 PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, const PipelineOptions& given)
@@ -47,6 +54,7 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
       steps(runners) {
   options = decided_options(std::move(options), schedules.source());
   require_options(options, staged().graph.inputs);
+  require_static_shapes(options, world());
   if (world().is_main())
     for (const std::string& warning : staged().warnings) warn(warning);
   const std::shared_ptr<const KernelSelection> kernels = kernels_from(options.kernels, options.kernel_selection);
@@ -60,6 +68,7 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
                     .reductions = {options.reduction, options.replica_reduction, options.reported_loss},
                     .clip_norm = options.clip_norm,
                     .boundary_shape = options.boundary_shape,
+                    .static_shapes = options.static_shapes,
                     .seed = options.seed,
                     .precision = options.precision,
                     .loss_scaling = options.loss_scaling,

@@ -44,6 +44,7 @@ void RankRunner::set_trainable(const std::string& name, bool trains) {
   for (const auto& stage : stages_) stage->set_trainable(name, trains);
   histories_.forget_parameters();
   reducer_.clear();
+  forms_.clear();
   updater_.add_optimizers();
 }
 
@@ -106,6 +107,13 @@ void RankRunner::run_or_throw(const StepJob& job) {
   job_ = &job;
   if (job.is_later_part()) return run_later_part(job);
   executor_.begin(job);
+  const auto form = forms_.of(job);
+  if (form) placement_.endpoint().begin_step({setting_.pipeline, job.step}, form);
+  run_begun(job);
+  if (form) placement_.endpoint().end_step(setting_.pipeline);
+}
+
+void RankRunner::run_begun(const StepJob& job) {
   copies_.share_buffers(job);
   reducer_.begin(job);
   updater_.begin(job);

@@ -20,6 +20,7 @@
 #include "penstock/runtime/stage_placement.h"
 #include "penstock/runtime/state_copies.h"
 #include "penstock/runtime/step_executor.h"
+#include "penstock/runtime/step_forms.h"
 #include "penstock/runtime/step_job.h"
 #include "penstock/trace/recorder.h"
 #include "penstock/world/rank_device.h"
@@ -66,6 +67,7 @@ class RankRunner {
 
  private:
   void run_or_throw(const StepJob& job);
+  void run_begun(const StepJob& job);
   /// The error of a step that was refused: an InvalidLoss where its loss was the cause, else `failure`. Called on every
   /// rank. `own` is the error that occurred on this rank.
   std::exception_ptr explained(const StepJob& job, const std::exception_ptr& failure, const std::exception_ptr& own);
@@ -88,6 +90,7 @@ class RankRunner {
   StateCopies copies_;
   StageClocks clocks_;
   StepExecutor executor_;
+  StepForms forms_{placement_, setting_};
   InvalidSearch invalid_search_;
   Recorder recorder_;
   Recorder untraced_{1};                      // records steps that traces do not contain

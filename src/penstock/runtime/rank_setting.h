@@ -25,6 +25,7 @@ struct RankSetting {
   LossReductions reductions;
   std::optional<double> clip_norm;
   std::optional<std::vector<std::int64_t>> boundary_shape;
+  bool static_shapes = false;  // PipelineOptions::static_shapes
   std::uint64_t seed = 0;
   Precision precision = Precision::fp32;
   LossScaling loss_scaling = {};

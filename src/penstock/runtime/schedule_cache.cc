@@ -35,8 +35,8 @@ Schedule forward_part(const Schedule& schedule) {
 
 }  // namespace
 
-CompiledSchedule::CompiledSchedule(Schedule lowered, Links links)
-    : schedule(std::move(lowered)), dependencies(schedule, std::move(links)) {
+CompiledSchedule::CompiledSchedule(Schedule lowered, Links of_model)
+    : schedule(std::move(lowered)), links(std::move(of_model)), dependencies(schedule, links) {
   for (const Order& order : schedule.orders) programs.emplace_back(order, dependencies);
 }
 

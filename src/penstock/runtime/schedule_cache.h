@@ -14,9 +14,10 @@ namespace penstock {
 
 /// A lowered and validated schedule, ready to execute.
 struct CompiledSchedule {
-  CompiledSchedule(Schedule lowered, Links links);
+  CompiledSchedule(Schedule lowered, Links of_model);
 
   Schedule schedule;
+  Links links;
   Dependencies dependencies;
   std::vector<Program> programs;      // by rank
   std::vector<int> peak_activations;  // by rank, as validate() counted them

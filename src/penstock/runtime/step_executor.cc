@@ -64,6 +64,7 @@ void StepExecutor::run_on_device(Recorder& recorder) {
     void note(const Span& span) { spans.push_back(span); }
   } marked;
   execute(compiled().programs[own_list()], *this, marked, [this] { return marks_->mark(); });
+  parts_.placement.endpoint().confirm_step();
   results_.begin_read_back();
   parts_.updater.begin_read_back();
   const std::vector<std::int64_t> times = marks_->times();

@@ -13,7 +13,7 @@
 // their begins, so this needs no more buffers than are occupied at one time: the least number. The order of lists and
 // posts determines it, no clock does. All buffers are free at the end of a step.
 //
-// The executor must copy a message that lives longer than its stage uses it: a value that a stage passes on unchanged.
+// A value that a stage passes on unchanged lives longer than that: its memory must not be used again (receive_memory.h).
 #pragma once
 
 #include <optional>

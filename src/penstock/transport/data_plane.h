@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,7 +35,7 @@ struct Payload {
 /// All boundary values of one link for one micro-batch, in a fixed order.
 struct Message {
   std::vector<Payload> payloads;
-  std::int64_t sent_ns = 0;     // steady clock of the sender, set by send; 0 where the sender is on another host
+  std::int64_t sent_ns = 0;     // steady clock of the sender, set by send; 0 where it is not known
   std::int64_t arrived_ns = 0;  // steady clock of the receiver, set on arrival, from when on it can be received
   /// When tensors on devices are complete, within a process; null where all are on the CPU.
   std::shared_ptr<const DeviceEvents> ready = nullptr;
@@ -57,6 +58,18 @@ struct MessageCosts {
   std::uint64_t sent = 0;       // messages to other processes
   std::uint64_t described = 0;  // of those of a step, the ones whose types and shapes were sent with or before them
   std::uint64_t allocated = 0;  // buffers that were sent or received, and whose memory was not that of an earlier one
+};
+
+/// Steps that exchange the same messages, of the same types and shapes, in the same order: *static steps*. Such an object
+/// stands for them on each rank. Immutable.
+struct StepForm {
+  /// What they have in common, for errors: "8 samples".
+  std::string name;
+  /// The receive buffers of messages to this rank, by tag with step 0 (schedule/receive_buffers.h); messages without one
+  /// are received into new memory.
+  std::map<Tag, int> buffers = {};
+  /// For how many messages of each sender memory is reserved behind those that are taken.
+  int posts = 1;
 };
 
 /// Used by its own rank's thread; has_device_channels() and message_costs() by any. Messages of Traffic::background are
@@ -101,6 +114,19 @@ class DataPlane {
   /// nothing without device channels. The ranks of a pair call it at the same time, with their common pairs in the same
   /// order. Throws ConfigError where their devices cannot be joined, and otherwise as receive().
   virtual void connect(const Connections&) {}
+
+  // Static steps. Every rank calls these for the same steps in the same order; they do nothing without device channels.
+  // In the first step of a form the messages are described as ever, and remembered. In the next ones those without
+  // tensors on the CPU are not, and no rank waits on the host for their senders before confirm_step().
+
+  /// The messages from here to end_step() that belong to `step` are those of `form`. send() then throws ConfigError for
+  /// one that is unlike that of the first step.
+  virtual void begin_step(const StepKey&, const std::shared_ptr<const StepForm>&) {}
+  /// Waits until the other ranks have sent what this one has received since begin_step(). To be called before the host
+  /// waits for the device, because only waits for other ranks have a deadline. Throws as receive().
+  virtual void confirm_step() {}
+  /// Ends a step of `pipeline`; throws as receive().
+  virtual void end_step(std::uint32_t) {}
 };
 
 }  // namespace penstock

@@ -1,6 +1,9 @@
 #include "penstock/transport/device_channels.h"
 
+#include <algorithm>
+#include <atomic>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <set>
@@ -17,6 +20,7 @@
 #include "penstock/transport/device_hand_over.h"
 #include "penstock/transport/gloo_connections.h"
 #include "penstock/transport/records.h"
+#include "penstock/transport/static_steps.h"
 
 namespace penstock {
 namespace {
@@ -35,6 +39,10 @@ std::vector<torch::Tensor> bytes_of(const torch::Tensor& tensor) {
   return {tensor.as_strided({tensor.numel()}, {1}).view(torch::kUInt8)};
 }
 
+torch::Tensor outline_of(const torch::Tensor& tensor) {
+  return torch::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(torch::kMeta));
+}
+
 class GroupDeviceChannels final : public DeviceChannels {
  public:
   GroupDeviceChannels(WorldRank rank, DeviceGroups groups, c10::intrusive_ptr<c10d::Store> store)
@@ -48,8 +56,12 @@ class GroupDeviceChannels final : public DeviceChannels {
   bool carries(const RankPair& pair, const Tag& tag) const override {
     return tag.traffic < Traffic::result && carried_.contains({tag.pipeline, pair});
   }
-  SendRequest send(SendRequest request) override;
-  Message receive(WorldRank from, const Tag& tag, const TakeAnnouncement& take) override;
+  void send(SendRequest request, const HostMessages& host) override;
+  Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for, const HostMessages& host) override;
+  void begin_step(const StepKey& step, const std::shared_ptr<const StepForm>& form) override;
+  void confirm_step(const HostMessages& host) override { static_steps_.confirm(host); }
+  void end_step(std::uint32_t pipeline, const HostMessages& host) override;
+  std::uint64_t allocations() const override { return allocations_; }
   void abort() noexcept override;
 
  private:
@@ -59,11 +71,12 @@ class GroupDeviceChannels final : public DeviceChannels {
   /// A message whose receives are queued.
   struct Arriving {
     Message message;
-    std::shared_ptr<const DeviceEvents> complete;
+    std::vector<c10::intrusive_ptr<c10d::Work>> receives = {};
   };
   struct Incoming {
     std::uint64_t announced = 0;  // the number of the next announcement
     std::map<Tag, Arriving> messages = {};
+    std::map<Tag, std::vector<Payload>> reserved = {};  // memory for messages of a static step
     LinkStreams link_streams = {};
   };
   struct Sent {
@@ -81,8 +94,20 @@ class GroupDeviceChannels final : public DeviceChannels {
     require<TransportError>(!is_aborted_, "the device channels of rank ", rank_.value(), " have ended");
   }
   void greet(c10d::Backend& group, bool sends) const;
-  void queue_receives(WorldRank from, Message announcement);
+  bool travels(const torch::Tensor& tensor) const {
+    return tensor.defined() && tensor.device().type() == groups_.device_type;
+  }
+  void queue_sends(const SendRequest& request);
   void order_behind_sends(const StepKey& step);
+  void queue_announced(WorldRank from, const std::string& waiting_for, const HostMessages& host);
+  /// The next message of a static step.
+  void queue_known(WorldRank from, const std::string& waiting_for, const HostMessages& host);
+  std::pair<Tag, Message> take_announcement(WorldRank from, const std::string& waiting_for, const HostMessages& host);
+  void reserve(WorldRank from);
+  /// Replaces tensors on the device "meta".
+  void give_memory(Incoming& incoming, const Tag& tag, std::vector<Payload>& payloads);
+  void queue_receives(WorldRank from, const Tag& tag, Message message);
+  void order_behind_receives(const Arriving& arriving, const c10::Stream& link);
 
   const WorldRank rank_;
   const DeviceGroups groups_;
@@ -94,6 +119,9 @@ class GroupDeviceChannels final : public DeviceChannels {
   std::map<WorldRank, std::uint64_t> announced_;  // to each rank
   std::map<WorldRank, Incoming> incoming_;
   std::deque<Sent> sent_;
+  StaticSteps static_steps_{rank_};
+  std::uint64_t allocated_ = 0;  // without those of static_steps_
+  std::atomic<std::uint64_t> allocations_{0};
 };
 
 // The last messages have arrived, because all ranks have left, or never will. The host asks before it frees their
@@ -141,56 +169,140 @@ GroupDeviceChannels::Group GroupDeviceChannels::group_of(const RankPair& pair) c
   return known == by_pair_.end() ? Group() : known->second;
 }
 
-SendRequest GroupDeviceChannels::send(SendRequest request) {
-  const StepKey step{request.tag.pipeline, request.tag.step};
-  order_behind_sends(step);
-  const Group group = group_of({rank_, request.to});
-  Message announcement = message_of(Announcement{request.tag});
-  for (Payload& payload : request.message.payloads) {
-    torch::Tensor& tensor = payload.tensor;
-    if (tensor.defined() && tensor.device().type() == groups_.device_type) {
-      if (tensor.numel() > 0) {
-        std::vector<torch::Tensor> bytes = bytes_of(tensor);
-        sent_.push_back({step, current_stream(tensor.device()), group->send(bytes, receiver, 0), tensor});
-      }
-      tensor = torch::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(torch::kMeta));
-    }
-    announcement.payloads.push_back(std::move(payload));
-  }
-  return {request.to, announcement_tag(announced_[request.to]++), std::move(announcement)};
+void GroupDeviceChannels::send(SendRequest request, const HostMessages& host) {
+  auto& [to, tag, message] = request;
+  order_behind_sends({tag.pipeline, tag.step});
+  std::vector<Payload> outline = message.payloads;
+  for (Payload& payload : outline)
+    if (travels(payload.tensor)) payload.tensor = outline_of(payload.tensor);
+  const bool is_announced = static_steps_.announces(to, tag, outline);
+  queue_sends(request);
+  if (!is_announced) return;
+  Message announcement = message_of(Announcement{tag});
+  std::move(outline.begin(), outline.end(), std::back_inserter(announcement.payloads));
+  host.send({to, announcement_tag(announced_[to]++), std::move(announcement)});
 }
 
-Message GroupDeviceChannels::receive(WorldRank from, const Tag& tag, const TakeAnnouncement& take) {
+void GroupDeviceChannels::queue_sends(const SendRequest& request) {
+  const Group group = group_of({rank_, request.to});
+  const StepKey step{request.tag.pipeline, request.tag.step};
+  for (const Payload& payload : request.message.payloads) {
+    const torch::Tensor& tensor = payload.tensor;
+    if (!travels(tensor) || tensor.numel() == 0) continue;
+    std::vector<torch::Tensor> bytes = bytes_of(tensor);
+    sent_.push_back({step, current_stream(tensor.device()), group->send(bytes, receiver, 0), tensor});
+  }
+}
+
+Message GroupDeviceChannels::receive(WorldRank from, const Tag& tag, const std::string& waiting_for,
+                                     const HostMessages& host) {
   Incoming& incoming = incoming_[from];
-  while (!incoming.messages.contains(tag)) queue_receives(from, take(announcement_tag(incoming.announced++)));
+  const bool is_known = static_steps_.are_known(from, tag);
+  while (!incoming.messages.contains(tag)) {
+    if (is_known)
+      queue_known(from, waiting_for, host);
+    else
+      queue_announced(from, waiting_for, host);
+  }
   Arriving arriving = std::move(incoming.messages.extract(tag).mapped());
+  if (is_known) {
+    static_steps_.count_taken(from);
+    reserve(from);
+  }
+  if (!arriving.receives.empty()) order_behind_receives(arriving, incoming.link_streams.of(current_device()));
   order_behind_sends({tag.pipeline, tag.step});
-  if (arriving.complete) arriving.complete->block_current_streams();
-  for (const Payload& payload : arriving.message.payloads)
-    if (payload.tensor.defined() && !payload.tensor.is_cpu())
-      record_use(payload.tensor, current_stream(payload.tensor.device()));
   return std::move(arriving.message);
 }
 
-void GroupDeviceChannels::queue_receives(WorldRank from, Message announcement) {
-  const Group group = group_of({from, rank_});
+void GroupDeviceChannels::queue_announced(WorldRank from, const std::string& waiting_for, const HostMessages& host) {
+  auto [tag, message] = take_announcement(from, waiting_for, host);
+  static_steps_.remember(from, tag, message.payloads);
+  give_memory(incoming_[from], tag, message.payloads);
+  queue_receives(from, tag, std::move(message));
+}
+
+void GroupDeviceChannels::queue_known(WorldRank from, const std::string& waiting_for, const HostMessages& host) {
+  MessageOutline outline = static_steps_.next(from);
   Incoming& incoming = incoming_[from];
+  Message message;
+  if (auto reserved = incoming.reserved.extract(outline.tag)) {
+    message.payloads = std::move(reserved.mapped());
+  } else {
+    if (outline.is_on_devices()) {
+      message.payloads = std::move(outline.payloads);
+    } else {
+      auto [tag, announced] = take_announcement(from, waiting_for, host);
+      require<InternalError>(tag == outline.tag, "rank ", from.value(), " has announced another message than in the ",
+                             "first step");
+      message = std::move(announced);
+    }
+    give_memory(incoming, outline.tag, message.payloads);
+  }
+  queue_receives(from, outline.tag, std::move(message));
+}
+
+std::pair<Tag, Message> GroupDeviceChannels::take_announcement(WorldRank from, const std::string& waiting_for,
+                                                               const HostMessages& host) {
+  Message announcement = host.receive(from, announcement_tag(incoming_[from].announced++), waiting_for);
   const Tag tag = record_in<Announcement>(announcement).tag;
   announcement.payloads.erase(announcement.payloads.begin());
-  const c10::Device device = current_device();
-  const c10::StreamGuard guard(incoming.link_streams.of(device));
-  std::vector<torch::Tensor> received;
-  for (Payload& payload : announcement.payloads) {
-    torch::Tensor& tensor = payload.tensor;
-    if (!tensor.defined() || !tensor.is_meta()) continue;
-    tensor = torch::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(device));
-    received.push_back(tensor);
-    if (tensor.numel() == 0) continue;
-    std::vector<torch::Tensor> bytes = bytes_of(tensor);
-    group->recv(bytes, sender, 0)->wait();  // the link stream does
+  return {tag, std::move(announcement)};
+}
+
+// Before the messages are taken, so that a buffer is received into behind what reads it now, and not behind what the
+// rank computes until then. Only the memory: a receive that is queued before its send, on a device where nothing else
+// is left to run, would end no wait of the host for this device.
+void GroupDeviceChannels::reserve(WorldRank from) {
+  Incoming& incoming = incoming_[from];
+  while (auto outline = static_steps_.next_to_reserve(from)) {
+    if (!outline->is_on_devices()) continue;
+    give_memory(incoming, outline->tag, outline->payloads);
+    incoming.reserved.emplace(outline->tag, std::move(outline->payloads));
   }
-  auto complete = DeviceEvents::of(received);
-  incoming.messages.emplace(tag, Arriving{std::move(announcement), std::move(complete)});
+}
+
+// On the link stream, so that what the rank computes meanwhile is not ordered with the transfer.
+void GroupDeviceChannels::give_memory(Incoming& incoming, const Tag& tag, std::vector<Payload>& payloads) {
+  const c10::Device device = current_device();
+  const c10::Stream reader = current_stream(device);
+  const c10::StreamGuard guard(incoming.link_streams.of(device));
+  for (std::size_t i = 0; i < payloads.size(); ++i) {
+    torch::Tensor& tensor = payloads[i].tensor;
+    if (!tensor.defined() || !tensor.is_meta()) continue;
+    if (auto assigned = static_steps_.memory_of(tag, i, tensor, reader)) {
+      tensor = *std::move(assigned);
+    } else {
+      tensor = torch::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(device));
+      ++allocated_;
+    }
+  }
+  allocations_ = allocated_ + static_steps_.allocations();
+}
+
+void GroupDeviceChannels::queue_receives(WorldRank from, const Tag& tag, Message message) {
+  const Group group = group_of({from, rank_});
+  Incoming& incoming = incoming_[from];
+  const c10::StreamGuard guard(incoming.link_streams.of(current_device()));
+  Arriving arriving{std::move(message)};
+  for (const Payload& payload : arriving.message.payloads) {
+    if (!travels(payload.tensor) || payload.tensor.numel() == 0) continue;
+    std::vector<torch::Tensor> bytes = bytes_of(payload.tensor);
+    arriving.receives.push_back(group->recv(bytes, sender, 0));
+  }
+  incoming.messages.emplace(tag, std::move(arriving));
+}
+
+void GroupDeviceChannels::order_behind_receives(const Arriving& arriving, const c10::Stream& link) {
+  const c10::Stream user = current_stream(link.device());
+  c10::Event arrived(link.device_type());
+  {
+    const c10::StreamGuard guard(link);
+    for (const auto& receive : arriving.receives) receive->wait();  // the link stream does
+    arrived.record(link);
+  }
+  arrived.block(user);
+  for (const Payload& payload : arriving.message.payloads)
+    if (travels(payload.tensor)) record_use(payload.tensor, user);
 }
 
 // What a rank sends does not change within its step. Behind it, the rank's stream waits for what is still on its way,
@@ -202,6 +314,20 @@ void GroupDeviceChannels::order_behind_sends(const StepKey& step) {
     sent.work->wait();  // the stream does
     return true;
   });
+}
+
+void GroupDeviceChannels::begin_step(const StepKey& step, const std::shared_ptr<const StepForm>& form) {
+  order_behind_sends(step);  // gives back the buffers of values that were passed on
+  for (auto& [from, incoming] : incoming_) incoming.reserved.clear();
+  static_steps_.begin(step, form);
+  for (const WorldRank from : static_steps_.known_senders()) reserve(from);
+}
+
+void GroupDeviceChannels::end_step(std::uint32_t pipeline, const HostMessages& host) {
+  std::set<WorldRank> peers;
+  for (const auto& [of, pair] : carried_)
+    if (of == pipeline) peers.insert(pair.from == rank_ ? pair.to : pair.from);
+  static_steps_.end(host, peers);
 }
 
 void GroupDeviceChannels::abort() noexcept {

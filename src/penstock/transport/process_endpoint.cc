@@ -7,6 +7,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/transport/host_messages.h"
 #include "penstock/transport/host_staging.h"
 #include "penstock/transport/mailboxes.h"
 #include "penstock/transport/physical_device.h"
@@ -42,7 +43,7 @@ class ProcessEndpoint final : public Transport {
     require_can_send(to);
     SendRequest request{to, tag, prepare_for_send(std::move(message))};
     if (travels_in_channel({rank(), to}, tag))
-      send_from_host(device_channels_->send(std::move(request)));
+      device_channels_->send(std::move(request), host_);
     else if (HostStaging::is_needed(request.message))
       staging_.stage(std::move(request));
     else
@@ -52,10 +53,8 @@ class ProcessEndpoint final : public Transport {
 
   Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) override {
     require_rank(from);
-    const auto take = [&](const Tag& from_host) {
-      return progress_thread_.mailbox().take(from, from_host, waiting_for, progress_thread_);
-    };
-    Message message = travels_in_channel({from, rank()}, tag) ? device_channels_->receive(from, tag, take) : take(tag);
+    Message message = travels_in_channel({from, rank()}, tag) ? device_channels_->receive(from, tag, waiting_for, host_)
+                                                              : host_.receive(from, tag, waiting_for);
     if (tag.traffic != Traffic::background) staging_.order_current_streams();
     progress_thread_.progress().move();
     return message;
@@ -64,7 +63,11 @@ class ProcessEndpoint final : public Transport {
   void declare_shape(std::uint32_t pipeline, const std::vector<std::int64_t>& shape) override {
     progress_thread_.shapes().declare(pipeline, shape);
   }
-  MessageCosts message_costs() const override { return progress_thread_.message_costs(); }
+  MessageCosts message_costs() const override {
+    MessageCosts costs = progress_thread_.message_costs();
+    if (device_channels_) costs.allocated += device_channels_->allocations();
+    return costs;
+  }
   bool has_device_channels() const override { return device_channels_ != nullptr; }
   void connect(const Connections& wanted) override {
     if (!device_channels_) return;
@@ -86,6 +89,15 @@ class ProcessEndpoint final : public Transport {
                            name(), " needs one for each rank: give each rank its own, or use --transport gloo");
       device_channels_->connect(pair, wanted.pipeline);
     }
+  }
+  void begin_step(const StepKey& step, const std::shared_ptr<const StepForm>& form) override {
+    if (device_channels_) device_channels_->begin_step(step, form);
+  }
+  void confirm_step() override {
+    if (device_channels_) device_channels_->confirm_step(host_);
+  }
+  void end_step(std::uint32_t pipeline) override {
+    if (device_channels_) device_channels_->end_step(pipeline, host_);
   }
   void report_progress(const Position& position) override { progress_thread_.progress().report(position); }
   PeerStatus status() const override { return progress_thread_.progress().read(); }
@@ -112,6 +124,11 @@ class ProcessEndpoint final : public Transport {
 
   const std::unique_ptr<DeviceChannels> device_channels_;  // null: there is none
   ProgressThread progress_thread_;
+  const HostMessages host_{.send = [this](SendRequest request) { send_from_host(std::move(request)); },
+                           .receive =
+                               [this](WorldRank from, const Tag& tag, const std::string& waiting_for) {
+                                 return progress_thread_.mailbox().take(from, tag, waiting_for, progress_thread_);
+                               }};
   HostStaging staging_{rank(),
                        {.go_on = [this](SendRequest request) { send_from_host(std::move(request)); },
                         .fail = [this](const std::string& reason) { abort(reason); }}};  // last: it uses the others

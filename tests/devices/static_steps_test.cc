@@ -1,0 +1,323 @@
+// Static steps in device channels: messages without announcements, received early and into assigned buffers.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/world/rank_device.h"
+#include "tests/devices/joined_here.h"
+#include "tests/devices/joined_jobs.h"
+#include "tests/support/stream_groups.h"
+#include "tests/support/test_device.h"
+
+namespace penstock::test::static_steps_test {
+namespace {
+
+constexpr std::uint32_t pipeline = 0;
+
+Tag value(std::uint64_t step, int i) {
+  return {.pipeline = pipeline, .traffic = Traffic::forward, .step = step, .to_stage = 1, .micro_batch = i};
+}
+
+/// Two ranks, of which rank 0 sends and rank 1 receives.
+class StaticSteps : public testing::Test {
+ protected:
+  void SetUp() override {
+    stream_order().take_violations();
+    const std::vector<RankPair> pairs{{WorldRank(0), WorldRank(1)}, {WorldRank(1), WorldRank(0)}};
+    both([&](int rank) { ranks_[index(rank)]->connect({pipeline, pairs, test_device(rank)}); });
+  }
+  void TearDown() override {
+    close(std::move(ranks_));
+    EXPECT_EQ(stream_order().take_violations(), std::vector<std::string>{});
+  }
+
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+
+  /// Runs `work` for both ranks, each on a thread of its own, the device and stream of which are the rank's.
+  template <class Work>
+  void both(const Work& work) {
+    const auto on_device = [&](int rank) {
+      const RankDeviceGuard guard(devices_[index(rank)]);
+      work(rank);
+      devices_[index(rank)].synchronize();
+    };
+    auto first = std::async(std::launch::async, [&] { on_device(0); });
+    on_device(1);
+    first.get();
+  }
+
+  void begin(int rank, std::uint64_t step) { ranks_[index(rank)]->begin_step({pipeline, step}, forms_[index(rank)]); }
+  void end(int rank) {
+    ranks_[index(rank)]->confirm_step();
+    ranks_[index(rank)]->end_step(pipeline);
+  }
+  void send(std::uint64_t step, int i, const torch::Tensor& tensor) {
+    ranks_[0]->send(WorldRank(1), value(step, i), {{{tensor.to(test_device(0)) * 1, false}}});
+  }
+  torch::Tensor receive(std::uint64_t step, int i) {
+    return ranks_[1]->receive(WorldRank(0), value(step, i), "1RECV_F").payloads[0].tensor;
+  }
+  /// A step of `count` messages, which rank 1 takes in the order of sending and drops.
+  void step_of(std::uint64_t step, int count) {
+    both([&](int rank) {
+      begin(rank, step);
+      for (int i = 0; i < count; ++i) {
+        const torch::Tensor numbers = torch::full({3, 2}, static_cast<double>(step) + i);
+        if (rank == 0)
+          send(step, i, numbers);
+        else
+          EXPECT_TRUE(torch::equal(receive(step, i).cpu(), numbers));
+      }
+      end(rank);
+    });
+  }
+
+  std::vector<std::unique_ptr<Transport>> ranks_ = open_here(2, stream_groups());
+  RankDevice devices_[2] = {RankDevice(test_device(0)), RankDevice(test_device(1))};
+  std::shared_ptr<const StepForm> forms_[2] = {std::make_shared<StepForm>(StepForm{"3 samples"}),
+                                               std::make_shared<StepForm>(StepForm{"3 samples"})};
+};
+
+TEST_F(StaticSteps, announce_their_messages_in_the_first_step_alone) {
+  constexpr int count = 5;
+  const auto sent = [&] { return ranks_[0]->message_costs().sent; };
+  std::uint64_t before = sent();
+  step_of(0, count);
+  EXPECT_EQ(sent() - before, count + 1U) << "the announcements, and how many they were";
+  for (const std::uint64_t step : {1, 2}) {
+    before = sent();
+    step_of(step, count);
+    EXPECT_EQ(sent() - before, 1U) << "that all has been sent";
+  }
+  // What is not of the step is announced as ever.
+  both([&](int rank) {
+    if (rank == 0)
+      send(3, 0, torch::ones({7}));
+    else
+      EXPECT_TRUE(torch::equal(receive(3, 0).cpu(), torch::ones({7})));
+  });
+  step_of(4, count);
+}
+
+TEST_F(StaticSteps, receive_into_the_buffers_of_their_form) {
+  StepForm form{.name = "3 samples", .posts = 1};
+  for (int i = 0; i < 6; ++i) form.buffers[value(0, i)] = i % 3;
+  forms_[1] = std::make_shared<StepForm>(form);
+  std::vector<void*> memory(3);
+  for (const std::uint64_t step : {0, 1, 2, 3})
+    both([&](int rank) {
+      begin(rank, step);
+      std::optional<torch::Tensor> kept;
+      for (int i = 0; i < 6; ++i) {
+        if (rank == 0) {
+          send(step, i, torch::full({4}, i));
+          continue;
+        }
+        const torch::Tensor got = receive(step, i);
+        EXPECT_TRUE(torch::equal(got.cpu(), torch::full({4}, i)));
+        got.mul_(2);  // the rank's work on the buffer, behind which it is received into again
+        void*& known = memory[index(i % 3)];
+        if (step == 2 || (step == 1 && i >= 3)) {
+          const bool is_kept = step == 2 && i == 3;  // the tensor of message 0, which has its memory for itself
+          EXPECT_EQ(got.data_ptr() == known, !is_kept) << "step " << step << ", message " << i;
+        }
+        if (step > 0) known = got.data_ptr();
+        if (step == 2 && i == 0) kept = got;
+      }
+      if (kept) {
+        EXPECT_TRUE(torch::equal(kept->cpu(), torch::zeros({4}))) << "overwritten";
+      }
+      end(rank);
+    });
+}
+
+TEST_F(StaticSteps, take_messages_in_another_order_than_that_of_sending) {
+  for (const std::uint64_t step : {0, 1, 2})
+    both([&](int rank) {
+      begin(rank, step);
+      for (int i = 0; i < 6; ++i) {
+        if (rank == 0)
+          send(step, i, torch::full({i + 1}, i));
+        else
+          EXPECT_TRUE(torch::equal(receive(step, 5 - i).cpu(), torch::full({6 - i}, 5 - i)));
+      }
+      end(rank);
+    });
+}
+
+TEST_F(StaticSteps, with_numbers_on_the_host_stay_announced) {
+  for (const std::uint64_t step : {0, 1, 2})
+    both([&](int rank) {
+      begin(rank, step);
+      const torch::Tensor numbers = torch::full({2}, static_cast<double>(step));
+      if (rank == 0) {
+        ranks_[0]->send(WorldRank(1), value(step, 0), {{{numbers, false}, {numbers.to(test_device(0)) * 1, false}}});
+      } else {
+        const Message got = ranks_[1]->receive(WorldRank(0), value(step, 0), "1RECV_F0");
+        EXPECT_TRUE(torch::equal(got.payloads[0].tensor, numbers));
+        EXPECT_TRUE(torch::equal(got.payloads[1].tensor.cpu(), numbers));
+      }
+      end(rank);
+    });
+}
+
+TEST_F(StaticSteps, refuse_messages_that_differ_from_the_first_step) {
+  step_of(0, 2);
+  const std::string advice =
+      " the first step of 3 samples: leave out static_shapes (--static-shapes) where equal batches exchange different "
+      "tensors";
+  const auto refusal = [&](const auto& work) {
+    std::string text;
+    both([&](int rank) {
+      if (rank == 1) return;
+      begin(rank, 1);
+      try {
+        work();
+      } catch (const ConfigError& error) {
+        text = error.what();
+      }
+    });
+    return text;
+  };
+  EXPECT_EQ(refusal([&] {
+              send(1, 0, torch::ones({4, 2}));
+            }),
+            "0SEND_F0 of float [4, 2] comes instead of 0SEND_F0 of float [3, 2], as in" + advice);
+  EXPECT_EQ(refusal([&] {
+              send(1, 1, torch::ones({3, 2}, torch::kDouble));
+            }),
+            "0SEND_F1 of double [3, 2] comes instead of 0SEND_F0 of float [3, 2], as in" + advice);
+  EXPECT_EQ(refusal([&] { ranks_[0]->confirm_step(); }),
+            "rank 0 has sent 0 messages to rank 1 instead of 2, as in" + advice);
+  EXPECT_EQ(refusal([&] {
+              for (int i = 0; i < 3; ++i) send(1, i, torch::ones({3, 2}));
+            }),
+            "0SEND_F2 of float [3, 2] comes after all 2 messages of" + advice);
+  for (const auto& rank : ranks_) rank->abort("the end of the test");
+}
+
+TEST_F(StaticSteps, wait_for_a_sender_that_does_not_come_until_the_world_ends) {
+  step_of(0, 2);
+  both([&](int rank) { begin(rank, 1); });
+  both([&](int rank) {
+    if (rank == 0) return ranks_[0]->abort("rank 0 has stopped");
+    EXPECT_THROW(ranks_[1]->confirm_step(), WorldAborted);
+  });
+}
+
+/// Trainings with static_shapes.
+class StaticShapes : public testing::Test {
+ protected:
+  void SetUp() override { stream_order().take_violations(); }
+  void TearDown() override { EXPECT_EQ(stream_order().take_violations(), std::vector<std::string>{}); }
+};
+
+TEST_F(StaticShapes, every_schedule_equals_the_cpu) { compare_deep_jobs(stream_groups(), true); }
+TEST_F(StaticShapes, skips_ties_and_recompute_equal_the_cpu) {
+  compare_u_jobs({.stages = 2}, 5, stream_groups(), true);
+}
+TEST_F(StaticShapes, replicas_equal_the_cpu) { compare_u_jobs({.stages = 2, .replicas = 2}, 2, stream_groups(), true); }
+
+// Ties, skips and clipping, of which the latter sends numbers on the CPU; parts of steps, accumulation, evaluations,
+// frozen layers, short batches, and two pipelines in one world.
+TEST_F(StaticShapes, of_whatever_else_a_program_does_equal_announced_ones) {
+  const auto train = [](bool static_shapes) {
+    JoinedWorld joined({.stages = 2}, stream_groups());
+    UNetwork networks[2];
+    std::vector<std::unique_ptr<Pipeline>> pipelines;
+    for (UNetwork& network : networks) {
+      pipelines.push_back(std::make_unique<Pipeline>(joined.world, network, cross_entropy,
+                                                     PipelineOptions{.micro_batches = 3,
+                                                                     .schedule = "zb-h1",
+                                                                     .clip_norm = 0.5,
+                                                                     .static_shapes = static_shapes,
+                                                                     .device = "test",
+                                                                     .partition = "uniform"}));
+      pipelines.back()->optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
+    }
+    torch::manual_seed(3);
+    const auto inputs = [](std::int64_t samples) { return torch::randn({samples, 2, 8}); };
+    const auto targets = [](std::int64_t samples) { return torch::arange(samples) % 4; };
+    const auto train_both = [&] {
+      for (const std::int64_t samples : {8, 8, 5, 8, 5, 5})
+        for (const auto& each : pipelines) each->train_step(inputs(samples), targets(samples)).wait();
+    };
+    Pipeline& first = *pipelines.front();
+    const auto in_parts = [&](std::int64_t samples) {
+      first.forward_backward(inputs(samples), targets(samples)).wait();
+      first.forward_backward(inputs(samples), targets(samples)).wait();
+      first.reduce_gradients();
+      first.step();
+    };
+    train_both();
+    for (const std::int64_t samples : {8, 5, 8}) in_parts(samples);
+    first.evaluate(inputs(8), targets(8)).loss();
+    first.update_every(2);
+    train_both();
+    first.update_every(1);
+    first.freeze("conv");
+    train_both();
+    first.sync_ties();
+    first.unfreeze("conv");
+    train_both();
+    std::map<std::string, torch::Tensor> state = first.state();
+    for (const auto& [name, tensor] : pipelines.back()->state()) state["second " + name] = tensor;
+    return state;
+  };
+  const auto announced = train(false), unannounced = train(true);
+  for (const auto& [name, tensor] : announced) EXPECT_TRUE(torch::equal(tensor, unannounced.at(name))) << name;
+}
+
+TEST_F(StaticShapes, need_no_announcements_and_no_memory_after_two_steps) {
+  constexpr int micro_batches = 4, stages = 2;
+  const auto costs_of_steps = [&](bool static_shapes) {
+    JoinedWorld joined({.stages = stages}, stream_groups());
+    DeepNetwork network;
+    Pipeline trained(
+        joined.world, network, cross_entropy,
+        {.micro_batches = micro_batches, .static_shapes = static_shapes, .device = "test", .compare_batches = 0});
+    trained.optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
+    const torch::Tensor inputs = torch::randn({8, 6}), targets = torch::arange(8) % 4;
+    std::vector<MessageCosts> costs;
+    for (int step = 0; step < 5; ++step) {
+      trained.train_step(inputs, targets).wait();
+      MessageCosts all;
+      for (WorldRank rank(0); rank.value() < stages; rank = rank.next()) {
+        const MessageCosts of_rank = joined.world.context(rank).endpoint->message_costs();
+        all.sent += of_rank.sent;
+        all.allocated += of_rank.allocated;
+      }
+      costs.push_back(all);
+    }
+    return costs;
+  };
+  const auto announced = costs_of_steps(false), unannounced = costs_of_steps(true);
+  for (const std::size_t step : {3, 4}) {
+    const std::uint64_t with = announced[step].sent - announced[step - 1].sent;
+    EXPECT_EQ(with - (unannounced[step].sent - unannounced[step - 1].sent), stages * (micro_batches - 1U))
+        << "each rank announces its messages, or says at the end that all have been sent";
+    EXPECT_GT(announced[step].allocated, announced[step - 1].allocated);
+    EXPECT_EQ(unannounced[step].allocated, unannounced[step - 1].allocated) << step;
+  }
+}
+
+TEST_F(StaticShapes, are_refused_by_transports_that_announce_nothing) {
+  World world({.stages = 2});
+  DeepNetwork network;
+  try {
+    Pipeline(world, network, cross_entropy, {.micro_batches = 4, .static_shapes = true});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "static shapes leave out what announces messages over nccl, and the transport is threads, which "
+                 "announces none: leave out static_shapes (--static-shapes)");
+  }
+}
+
+}  // namespace
+}  // namespace penstock::test::static_steps_test
