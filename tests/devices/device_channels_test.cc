@@ -143,6 +143,7 @@ TEST_F(DeviceChannels, an_abort_ends_transfers_and_a_cancellation_is_one) {
   }
   auto ranks = open_here(2, stream_groups());
   connect(ranks);
+  std::promise<void> has_sent;
   run(
       [&] {
         const auto send = [&](std::uint64_t step) {
@@ -151,9 +152,13 @@ TEST_F(DeviceChannels, an_abort_ends_transfers_and_a_cancellation_is_one) {
           ranks[0]->send(WorldRank(1), tag, {{{torch::ones({2}, test_device(0)), false}}});
         };
         send(0);
+        has_sent.set_value();
         EXPECT_ANY_THROW(send(1));  // waits for the receive of the step before, which never comes
       },
-      [&] { ranks[1]->abort("the layer broke"); });
+      [&] {
+        has_sent.get_future().wait();
+        ranks[1]->abort("the layer broke");
+      });
   close(std::move(ranks));
 }
 
