@@ -182,6 +182,23 @@ class CutWire(TwoHostsRuns):
                 self.assertRegex("\n".join(run.complaints()), rf"rank {others}\b", run.text())
         self.assertEqual([hosts.processes(name) for name in NAMES], [[], []])
 
+    # Open MPI's own processes wait for each other for ever, or until somebody ends them.
+    @of_mpi
+    def test_all_ranks_of_mpirun_end(self):
+        hosts = self.hosts("1gbit")
+        [run] = self.mpirun_of(hosts, 4, self.endless("--stages", "4", "--hidden", "24,20,16,12"))
+        self.wait_for(lambda: run.output().count("loss is") > 5, run)
+        ranks = [process for name in NAMES for process in hosts.processes(name) if is_rank(process)]
+        self.assertEqual(len(ranks), 4)
+        hosts.cut()
+        begin = time.monotonic()
+        self.wait_for(lambda: not any(map(training_runs.program_runs.is_running, ranks)), run)
+        seconds = time.monotonic() - begin
+        print(f"all ranks of mpirun have ended {seconds:.2f} s after the cut, with a deadline of {DEADLINE_S} s",
+              flush=True)
+        self.assertLess(seconds, DEADLINE_S + BOUND_S)
+        self.assertRegex("\n".join(run.complaints()), r"rank [23]\b.* \(no sign of life for 3 s\)", run.text())
+
     @of_torchrun
     def test_the_job_goes_on_when_the_wire_is_back(self):
         steps = ("--steps", "400", "--checkpoint-every", "50steps", "--log-every", "1", "--deadline", str(DEADLINE_S))
