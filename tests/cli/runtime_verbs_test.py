@@ -358,8 +358,6 @@ class RuntimeVerbs(ProgramRuns):
         self.assertIn("--static-shapes with --on-nan stop, which waits for the loss before each update: give --on-nan "
                       "go-on", self.complaint_of(*job))
         job += ["--on-nan", "go-on"]
-        self.assertIn("--static-shapes with --precision fp16, which waits for the gradients before each update",
-                      self.complaint_of(*job, "--precision", "fp16"))
         self.assertIn("the transport is threads, which announces none: leave out static_shapes (--static-shapes)",
                       self.complaint_of(*job))
 

@@ -1,4 +1,4 @@
-// Static steps in device channels: messages without announcements, received early and into assigned buffers.
+// Static steps in device channels: messages without announcements, received into assigned buffers.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/transport/receive_memory.h"
 #include "penstock/world/rank_device.h"
 #include "tests/devices/joined_here.h"
 #include "tests/devices/joined_jobs.h"
@@ -105,7 +106,7 @@ TEST_F(StaticSteps, announce_their_messages_in_the_first_step_alone) {
 }
 
 TEST_F(StaticSteps, receive_into_the_buffers_of_their_form) {
-  StepForm form{.name = "3 samples", .posts = 1};
+  StepForm form{.name = "3 samples", .memory = std::make_shared<ReceiveMemory>(), .posts = 1};
   for (int i = 0; i < 6; ++i) form.buffers[value(0, i)] = i % 3;
   forms_[1] = std::make_shared<StepForm>(form);
   std::vector<void*> memory(3);
@@ -192,12 +193,30 @@ TEST_F(StaticSteps, refuse_messages_that_differ_from_the_first_step) {
               send(1, 1, torch::ones({3, 2}, torch::kDouble));
             }),
             "0SEND_F1 of double [3, 2] comes instead of 0SEND_F0 of float [3, 2], as in" + advice);
-  EXPECT_EQ(refusal([&] { ranks_[0]->confirm_step(); }),
+  EXPECT_EQ(refusal([&] { ranks_[0]->end_step(pipeline); }),
             "rank 0 has sent 0 messages to rank 1 instead of 2, as in" + advice);
   EXPECT_EQ(refusal([&] {
               for (int i = 0; i < 3; ++i) send(1, i, torch::ones({3, 2}));
             }),
             "0SEND_F2 of float [3, 2] comes after all 2 messages of" + advice);
+  for (const auto& rank : ranks_) rank->abort("the end of the test");
+}
+
+TEST_F(StaticSteps, end_where_messages_are_missing) {
+  step_of(0, 2);
+  std::string text;
+  both([&](int rank) {
+    begin(rank, 1);
+    if (rank == 0) send(1, 0, torch::ones({3, 2}));
+    if (rank == 1) receive(1, 0);
+    try {
+      ranks_[index(rank)]->confirm_step();
+      ranks_[index(rank)]->end_step(pipeline);
+    } catch (const ConfigError& error) {
+      if (rank == 0) text = error.what();
+    }
+  });
+  EXPECT_EQ(text.find("rank 0 has sent 1 messages to rank 1 instead of 2, as in the first step"), 0U) << text;
   for (const auto& rank : ranks_) rank->abort("the end of the test");
 }
 

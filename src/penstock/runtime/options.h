@@ -63,9 +63,9 @@ struct PipelineOptions {
   /// from step to step and between micro-batches.
   std::optional<std::vector<std::int64_t>> boundary_shape = std::nullopt;
   /// Steps with equal numbers of samples exchange tensors of the same shapes and types, whatever these contain, and no
-  /// layer, loss or hook waits for the device. Over NCCL, messages of such steps after the first are not announced, but
-  /// for those with tensors on the CPU, and are received into buffers that the schedule assigns (docs/devices.md).
-  /// Another shape is then an error that ends the world. Other transports, which announce nothing, refuse it.
+  /// layer, loss or hook waits for the device. Over NCCL, most messages of training steps after the first are then not
+  /// announced, and values and gradients are received into buffers that the schedule assigns (docs/devices.md). Another
+  /// shape is an error that ends the world. Refused with other transports, which announce nothing, and with fp16.
   bool static_shapes = false;
   /// Recomputes every layer's activations in the backward pass, unless the layer's annotation overrides it.
   bool recompute = false;

@@ -126,7 +126,9 @@ void StepExecutor::perform(const Instruction& instruction) {
       // No update before all losses are known to be finite: without gradients from later stages only this says so.
       if (job_->refuses_invalid_loss && forwards_left_ == 0) results_.collect();
       return parts_.updater.update(stage(instruction.stage()));
-    case Op::norm: return parts_.updater.measure_norm();
+    case Op::norm:
+      parts_.placement.endpoint().confirm_step();  // the host waits for the norm of its own gradients
+      return parts_.updater.measure_norm();
     case Op::recv_forward:
     case Op::recv_backward: break;
   }

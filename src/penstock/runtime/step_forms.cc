@@ -11,15 +11,14 @@
 namespace penstock {
 
 std::shared_ptr<const StepForm> StepForms::of(const StepJob& job) {
-  const bool waits_for_device = job.refuses_invalid_loss || setting_.precision == Precision::fp16;
-  if (!setting_.static_shapes || !job.training || job.is_later_part() || waits_for_device) return nullptr;
+  if (!setting_.static_shapes || !job.training || job.is_later_part() || job.refuses_invalid_loss) return nullptr;
   auto& form = known_[{job.layout.samples(), job.part}];
   if (!form) form = made_for(job);
   return form;
 }
 
 std::shared_ptr<const StepForm> StepForms::made_for(const StepJob& job) const {
-  StepForm form{.name = say(job.layout.samples(), " samples"), .posts = 1};
+  StepForm form{.name = say(job.layout.samples(), " samples"), .memory = memory_, .posts = 1};
   const CompiledSchedule& compiled = job.schedule_of(placement_.replica());
   if (compiled.schedule.micro_batches == 0) return std::make_shared<const StepForm>(std::move(form));
   for (const Channel& channel : channels_of(compiled.schedule, compiled.links))

@@ -9,6 +9,7 @@
 #include "penstock/runtime/rank_setting.h"
 #include "penstock/runtime/stage_placement.h"
 #include "penstock/runtime/step_job.h"
+#include "penstock/transport/receive_memory.h"
 
 namespace penstock {
 
@@ -19,9 +20,9 @@ class StepForms {
   StepForms(const StagePlacement& placement, const RankSetting& setting) : placement_(placement), setting_(setting) {}
 
   /// The form of a job: one for each number of samples, of whole steps and of forward_backward. Null for jobs that are
-  /// not static: without static_shapes; the later parts of a step, evaluations and inferences; and steps in which the
-  /// runtime waits for the device before their end, because that wait has no deadline while another rank has still to
-  /// send.
+  /// not static: without static_shapes; the later parts of a step, evaluations and inferences; and steps that refuse an
+  /// invalid loss, for which one rank waits for its device in the middle of the step: that wait has no deadline while
+  /// another rank has still to send.
   std::shared_ptr<const StepForm> of(const StepJob& job);
   /// To be called between steps, on all ranks, when the next ones exchange other messages.
   void clear() { known_.clear(); }
@@ -32,6 +33,7 @@ class StepForms {
   const StagePlacement& placement_;
   const RankSetting& setting_;
   std::map<std::pair<std::int64_t, StepPart>, std::shared_ptr<const StepForm>> known_;
+  const std::shared_ptr<ReceiveMemory> memory_ = std::make_shared<ReceiveMemory>();
 };
 
 }  // namespace penstock

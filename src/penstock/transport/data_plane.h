@@ -25,6 +25,7 @@
 namespace penstock {
 
 class DeviceEvents;
+class ReceiveMemory;
 
 /// One value of a message. An undefined tensor stands for an absent value or gradient.
 struct Payload {
@@ -68,6 +69,8 @@ struct StepForm {
   /// The receive buffers of messages to this rank, by tag with step 0 (schedule/receive_buffers.h); messages without one
   /// are received into new memory.
   std::map<Tag, int> buffers = {};
+  /// That of these buffers, which the forms of a pipeline share.
+  std::shared_ptr<ReceiveMemory> memory = nullptr;
   /// For how many messages of each sender memory is reserved behind those that are taken.
   int posts = 1;
 };
@@ -123,9 +126,11 @@ class DataPlane {
   /// one that is unlike that of the first step.
   virtual void begin_step(const StepKey&, const std::shared_ptr<const StepForm>&) {}
   /// Waits until the other ranks have sent what this one has received since begin_step(). To be called before the host
-  /// waits for the device, because only waits for other ranks have a deadline. Throws as receive().
+  /// waits for the device, on every rank equally often, because only waits for other ranks have a deadline. Throws as
+  /// receive(), and ConfigError where another rank has sent less.
   virtual void confirm_step() {}
-  /// Ends a step of `pipeline`; throws as receive().
+  /// Ends a step of `pipeline`. Throws as receive(), and ConfigError where this rank has not sent all messages of the
+  /// form.
   virtual void end_step(std::uint32_t) {}
 };
 

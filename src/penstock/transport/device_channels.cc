@@ -228,7 +228,7 @@ void GroupDeviceChannels::queue_known(WorldRank from, const std::string& waiting
   if (auto reserved = incoming.reserved.extract(outline.tag)) {
     message.payloads = std::move(reserved.mapped());
   } else {
-    if (outline.is_on_devices()) {
+    if (outline.is_on_devices) {
       message.payloads = std::move(outline.payloads);
     } else {
       auto [tag, announced] = take_announcement(from, waiting_for, host);
@@ -255,7 +255,7 @@ std::pair<Tag, Message> GroupDeviceChannels::take_announcement(WorldRank from, c
 void GroupDeviceChannels::reserve(WorldRank from) {
   Incoming& incoming = incoming_[from];
   while (auto outline = static_steps_.next_to_reserve(from)) {
-    if (!outline->is_on_devices()) continue;
+    if (!outline->is_on_devices) continue;
     give_memory(incoming, outline->tag, outline->payloads);
     incoming.reserved.emplace(outline->tag, std::move(outline->payloads));
   }

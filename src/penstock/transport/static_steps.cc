@@ -25,21 +25,23 @@ void StaticSteps::begin(const StepKey& step, const std::shared_ptr<const StepFor
 
 void StaticSteps::confirm(const HostMessages& host) {
   if (!current_) return;
-  const std::string& form = current_->form->name;
-  for (const auto& [to, pair] : current_->form_state.to) {
-    if (!pair.are_known) continue;
-    pair.messages.require_count(pair.sent, {rank_, to}, form);
-    tell(to, {.sent = pair.sent}, host);
-  }
+  for (const auto& [to, pair] : current_->form_state.to)
+    if (pair.are_known) tell(to, {.sent = pair.sent}, host);
   for (const auto& [from, pair] : current_->form_state.from) {
     if (!pair.are_known) continue;
-    ask(from, say("the end of what it sends in step ", current_->key.step), host);
-    pair.messages.require_count(pair.taken, {from, rank_}, form);
+    const Counts its = ask(from, say("what it has sent in step ", current_->key.step), host);
+    require<ConfigError>(its.sent >= pair.taken, "rank ", rank_.value(), " has taken ", pair.taken,
+                         " messages of rank ", from.value(), ", which has sent ", its.sent, StepMessages::advice);
   }
 }
 
 void StaticSteps::end(const HostMessages& host, const std::set<WorldRank>& peers) {
-  if (current_ && current_->form_state.is_new) compare_counts(host, peers);
+  if (!current_) return;
+  if (current_->form_state.is_new)
+    compare_counts(host, peers);
+  else
+    for (const auto& [to, pair] : current_->form_state.to)
+      if (pair.are_known) pair.messages.require_count(pair.sent, {rank_, to}, current_->form->name);
   current_.reset();
 }
 
@@ -66,7 +68,7 @@ bool StaticSteps::announces(WorldRank to, const Tag& tag, const std::vector<Payl
   MessageOutline message = MessageOutline::of(tag, outline);
   if (pair.are_known) {
     pair.messages.require_same(pair.sent++, message, current_->form->name);
-    return !message.is_on_devices();
+    return !message.is_on_devices;
   }
   if (current_->form_state.is_new) pair.messages.add(std::move(message));
   return true;
@@ -113,11 +115,11 @@ std::optional<MessageOutline> StaticSteps::next_to_reserve(WorldRank from) {
 
 std::optional<torch::Tensor> StaticSteps::memory_of(Tag tag, std::size_t payload, const torch::Tensor& like,
                                                     const c10::Stream& reader) {
-  if (!belongs(tag) || current_->form_state.is_new || like.numel() == 0) return std::nullopt;
+  if (!belongs(tag) || !current_->form->memory || current_->form_state.is_new || like.numel() == 0) return std::nullopt;
   tag.step = 0;
   const auto buffer = current_->form->buffers.find(tag);
   if (buffer == current_->form->buffers.end()) return std::nullopt;
-  ReceiveMemory& memory = memory_[tag.pipeline];
+  ReceiveMemory& memory = *current_->form->memory;
   const std::uint64_t before = memory.allocations();
   torch::Tensor tensor = memory.tensor({buffer->second, payload}, like, reader);
   allocations_ += memory.allocations() - before;

@@ -32,10 +32,11 @@ class StaticSteps {
   explicit StaticSteps(WorldRank rank) : rank_(rank) {}
 
   void begin(const StepKey& step, const std::shared_ptr<const StepForm>& form);
-  /// Tells the receivers of this rank's messages that all have been sent, and waits for the senders of its own to say
-  /// so. Throws ConfigError where there were more or fewer than in the first step of the form.
+  /// Tells the receivers of this rank's messages how many it has sent, and waits until the senders of its own say so.
+  /// Throws ConfigError where these are fewer than it has taken.
   void confirm(const HostMessages& host);
-  /// `peers` are the ranks that share a channel of the pipeline with this one.
+  /// `peers` are the ranks that share a channel of the pipeline with this one. Throws ConfigError where there were more
+  /// or fewer messages than in the first step of the form.
   void end(const HostMessages& host, const std::set<WorldRank>& peers);
 
   /// Called for every message to `to` before it is sent. In `outline` tensors on the device "meta" stand for those that

@@ -13,8 +13,8 @@ namespace {
 bool are_alike(const Payload& one, const Payload& other) {
   if (one.requires_grad != other.requires_grad || one.tensor.defined() != other.tensor.defined()) return false;
   if (!one.tensor.defined()) return true;
-  return one.tensor.device().type() == other.tensor.device().type() && one.tensor.dtype() == other.tensor.dtype() &&
-         one.tensor.sizes() == other.tensor.sizes() && one.tensor.strides() == other.tensor.strides();
+  return one.tensor.dtype() == other.tensor.dtype() && one.tensor.sizes() == other.tensor.sizes() &&
+         one.tensor.strides() == other.tensor.strides();
 }
 
 bool are_alike(const MessageOutline& one, const MessageOutline& other) {
@@ -37,21 +37,21 @@ std::string text_of(const MessageOutline& message) {
     text += say(tensor.dtype().name(), " ", tensor.sizes());
     if (!tensor.is_contiguous()) text += say(" with strides ", tensor.strides());
     if (requires_grad) text += " that needs a gradient";
-    if (!tensor.is_meta()) text += " on the CPU";
   }
-  return text;
+  return message.is_on_devices ? text : text + ", in part on the CPU";
 }
 
 }  // namespace
 
 MessageOutline MessageOutline::of(Tag tag, std::vector<Payload> payloads) {
   tag.step = 0;
-  return {tag, std::move(payloads)};
-}
-
-bool MessageOutline::is_on_devices() const {
-  return std::all_of(payloads.begin(), payloads.end(),
-                     [](const Payload& payload) { return !payload.tensor.defined() || payload.tensor.is_meta(); });
+  MessageOutline outline{tag, std::move(payloads)};
+  for (auto& [tensor, requires_grad] : outline.payloads) {
+    if (!tensor.defined() || tensor.is_meta()) continue;
+    outline.is_on_devices = false;
+    tensor = torch::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(torch::kMeta));
+  }
+  return outline;
 }
 
 void StepMessages::require_same(std::size_t number, const MessageOutline& message, const std::string& form) const {

@@ -11,15 +11,14 @@
 
 namespace penstock {
 
-/// A message without its numbers: tensors on the device "meta" stand for those that travel.
+/// A message without its numbers: its tensors are on the device "meta".
 struct MessageOutline {
   Tag tag;  // in StepMessages with step 0
   std::vector<Payload> payloads;
+  bool is_on_devices = true;  // none of its tensors is on the CPU, so that all numbers travel
 
-  /// Of a message with `tag` and `payloads`, of which those on devices are replaced already.
+  /// Of a message with `tag` and `payloads`, of which those that travel are on the device "meta" already.
   static MessageOutline of(Tag tag, std::vector<Payload> payloads);
-  /// Whether no tensor is on the CPU, so that all numbers travel.
-  bool is_on_devices() const;
 };
 
 /// In the order of sending. Not thread-safe.
