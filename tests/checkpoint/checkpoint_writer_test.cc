@@ -153,7 +153,8 @@ TEST(Checkpoints, of_others_are_refused_and_named) {
   fs::remove(folder / "copy/train.toml");
   fs::create_symlink("/etc/hostname", folder / "copy/train.toml");
   EXPECT_TRUE(says(complaint("copy"), "copy/train.toml", "is a symbolic link"));
-  EXPECT_TRUE(says(error_text<DataError>([&] { list_checkpoints(folder / "nothing"); }), "cannot be read: No such file"));
+  EXPECT_TRUE(
+      says(error_text<DataError>([&] { list_checkpoints(folder / "nothing"); }), "cannot be read: No such file"));
 }
 
 // goldens/version_1 was written when this was the format's only version.

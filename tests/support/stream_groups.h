@@ -5,7 +5,7 @@
 //   stream of its group                           +-- waits --- copy --- event, behind which the send is complete
 //   stream of the receiver's group   (memory) --- event -- waits --+        +-- event, behind which the receive is
 //
-// The k-th send meets the k-th receive; neither waits for the other, but whoever waits for a transfer waits for both.
+// The k-th send meets the k-th receive; neither waits for the other, but Work::wait() waits until both are there.
 // Nothing is kept of the two current streams but these orders, so that every wait that a user of NCCL would lack is an
 // error of the test device.
 #pragma once

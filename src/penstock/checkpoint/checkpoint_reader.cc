@@ -86,11 +86,12 @@ std::optional<CheckpointPlace> place_of_checkpoint(const std::string& path) {
 std::vector<CheckpointPlace> list_checkpoints(const std::string& folder, SystemCalls& calls) {
   std::vector<std::string> names;
   const int problem = list_names(calls, folder, names);
-  const std::string failed = say("the folder of checkpoints '", folder, "' cannot be read: ", error_text_of(problem));
-  // A folder that is not there, or is closed to this user, is a wrong one. Other errors are those of a disk.
-  const bool is_wrong = problem == ENOENT || problem == ENOTDIR || problem == EACCES;
-  require<DataError>(!is_wrong, failed);
-  require<Failure>(problem == 0, failed);
+  if (problem != 0) {
+    const std::string failed = say("the folder of checkpoints '", folder, "' cannot be read: ", error_text_of(problem));
+    // A folder that is not there, or is closed to this user, is a wrong one. Other errors are those of a disk.
+    if (is_absence(problem) || problem == EACCES) throw DataError(failed);
+    throw Failure(failed);
+  }
   std::vector<CheckpointPlace> places;
   for (const std::string& name : names)
     if (auto place = place_of_checkpoint((fs::path(folder) / name).string())) places.push_back(std::move(*place));

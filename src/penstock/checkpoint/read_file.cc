@@ -17,9 +17,9 @@ int flags_of(SymbolicLinks links) {
   return O_RDONLY | O_NONBLOCK | (links == SymbolicLinks::refused ? O_NOFOLLOW : 0);
 }
 
-bool is_absence(int error_number) { return error_number == ENOENT || error_number == ENOTDIR; }
-
 }  // namespace
+
+bool is_absence(int error_number) { return error_number == ENOENT || error_number == ENOTDIR; }
 
 ReadFile::ReadFile(SystemCalls& calls, const std::string& path, SymbolicLinks links)
     : calls_(&calls), path_(path), file_(open_file(calls, path, flags_of(links))) {

@@ -14,6 +14,9 @@ namespace penstock {
 /// Whether the last part of a path may be a symbolic link.
 enum class SymbolicLinks { followed, refused };
 
+/// Whether this error of the system says that nothing is at a path.
+bool is_absence(int error_number);
+
 /// A regular file. Reads copy: a mapping into memory would turn an unreadable sector of a disk, and a file that becomes
 /// shorter, into a signal that ends the process. All functions throw DataError, which names the file: NotReadable
 /// (not_readable.h) where the system refuses to read it. Thread-safe.

@@ -91,7 +91,7 @@ void check(const TrainFlags& flags) {
                        "--log-style monitor stops at an invalid loss: leave --on-nan go-on out, or take another style");
   require<ConfigError>(
       !flags.job.static_shapes || flags.on_nan == "go-on", "--static-shapes with --on-nan ", flags.on_nan,
-      ", which waits for the loss before each update: ", "give --on-nan go-on, or leave out --static-shapes");
+      ", which waits for the loss before each update: give --on-nan go-on, or leave out --static-shapes");
   require<ConfigError>(flags.on_nan != "rollback" || flags.checkpoints.writes(),
                        "--on-nan rollback returns to the last checkpoint: give --checkpoint DIR too");
   if (launched_as(asked_transport(flags.job.transport)).rank != 0) return;

@@ -39,10 +39,6 @@ std::vector<torch::Tensor> bytes_of(const torch::Tensor& tensor) {
   return {tensor.as_strided({tensor.numel()}, {1}).view(torch::kUInt8)};
 }
 
-torch::Tensor outline_of(const torch::Tensor& tensor) {
-  return torch::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(torch::kMeta));
-}
-
 class GroupDeviceChannels final : public DeviceChannels {
  public:
   GroupDeviceChannels(WorldRank rank, DeviceGroups groups, c10::intrusive_ptr<c10d::Store> store)
@@ -120,7 +116,6 @@ class GroupDeviceChannels final : public DeviceChannels {
   std::map<WorldRank, Incoming> incoming_;
   std::deque<Sent> sent_;
   StaticSteps static_steps_{rank_};
-  std::uint64_t allocated_ = 0;  // without those of static_steps_
   std::atomic<std::uint64_t> allocations_{0};
 };
 
@@ -174,7 +169,7 @@ void GroupDeviceChannels::send(SendRequest request, const HostMessages& host) {
   order_behind_sends({tag.pipeline, tag.step});
   std::vector<Payload> outline = message.payloads;
   for (Payload& payload : outline)
-    if (travels(payload.tensor)) payload.tensor = outline_of(payload.tensor);
+    if (travels(payload.tensor)) payload.tensor = empty_on(torch::kMeta, payload.tensor);
   const bool is_announced = static_steps_.announces(to, tag, outline);
   queue_sends(request);
   if (!is_announced) return;
@@ -224,20 +219,16 @@ void GroupDeviceChannels::queue_announced(WorldRank from, const std::string& wai
 void GroupDeviceChannels::queue_known(WorldRank from, const std::string& waiting_for, const HostMessages& host) {
   MessageOutline outline = static_steps_.next(from);
   Incoming& incoming = incoming_[from];
-  Message message;
-  if (auto reserved = incoming.reserved.extract(outline.tag)) {
-    message.payloads = std::move(reserved.mapped());
-  } else {
-    if (outline.is_on_devices) {
-      message.payloads = std::move(outline.payloads);
-    } else {
-      auto [tag, announced] = take_announcement(from, waiting_for, host);
-      require<InternalError>(tag == outline.tag, "rank ", from.value(), " has announced another message than in the ",
-                             "first step");
-      message = std::move(announced);
-    }
-    give_memory(incoming, outline.tag, message.payloads);
+  if (auto reserved = incoming.reserved.extract(outline.tag))
+    return queue_receives(from, outline.tag, {std::move(reserved.mapped())});
+  Message message{std::move(outline.payloads)};
+  if (!outline.is_on_devices) {
+    auto [tag, announced] = take_announcement(from, waiting_for, host);
+    require<InternalError>(tag == outline.tag, "rank ", from.value(), " has announced another message than in the ",
+                           "first step");
+    message = std::move(announced);
   }
+  give_memory(incoming, outline.tag, message.payloads);
   queue_receives(from, outline.tag, std::move(message));
 }
 
@@ -269,14 +260,11 @@ void GroupDeviceChannels::give_memory(Incoming& incoming, const Tag& tag, std::v
   for (std::size_t i = 0; i < payloads.size(); ++i) {
     torch::Tensor& tensor = payloads[i].tensor;
     if (!tensor.defined() || !tensor.is_meta()) continue;
-    if (auto assigned = static_steps_.memory_of(tag, i, tensor, reader)) {
-      tensor = *std::move(assigned);
-    } else {
-      tensor = torch::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(device));
-      ++allocated_;
-    }
+    auto given = static_steps_.memory_of(tag, i, tensor, reader);
+    if (!given) given = {empty_on(device, tensor), true};
+    tensor = std::move(given->tensor);
+    if (given->is_new) ++allocations_;
   }
-  allocations_ = allocated_ + static_steps_.allocations();
 }
 
 void GroupDeviceChannels::queue_receives(WorldRank from, const Tag& tag, Message message) {

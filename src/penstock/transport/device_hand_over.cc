@@ -49,6 +49,10 @@ void record_use(const torch::Tensor& tensor, const c10::Stream& stream) {
     c10::impl::VirtualGuardImpl(stream.device_type()).recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
 }
 
+torch::Tensor empty_on(c10::Device device, const torch::Tensor& like) {
+  return torch::empty_strided(like.sizes(), like.strides(), like.options().device(device));
+}
+
 const c10::Stream& LinkStreams::of(c10::Device device) {
   const auto known = streams_.find(device.index());
   if (known != streams_.end()) return known->second;

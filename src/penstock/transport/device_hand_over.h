@@ -48,6 +48,9 @@ c10::Stream current_stream(c10::Device device);
 /// The memory of `tensor` is not reused before the present work of `stream` is complete, even if it is freed earlier.
 void record_use(const torch::Tensor& tensor, const c10::Stream& stream);
 
+/// Memory on `device` for a tensor with the type, sizes and strides of `like`.
+torch::Tensor empty_on(c10::Device device, const torch::Tensor& like);
+
 /// The streams on which messages are copied, one of each device. Not thread-safe.
 class LinkStreams {
  public:

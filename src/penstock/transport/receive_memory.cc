@@ -6,21 +6,22 @@
 
 namespace penstock {
 
-torch::Tensor ReceiveMemory::tensor(const Part& part, const torch::Tensor& like, const c10::Stream& reader) {
+ReceiveMemory::Given ReceiveMemory::tensor(const Part& part, const torch::Tensor& like, const c10::Stream& reader) {
   const torch::NoGradGuard no_grad;
   const auto bytes = static_cast<std::int64_t>(like.nbytes());
   const c10::Device device = reader.device();
   torch::Tensor& owner = owners_[part];
-  if (!owner.defined() || owner.numel() < bytes || owner.storage().use_count() > 1) {
+  const bool is_new = !owner.defined() || owner.numel() < bytes || owner.storage().use_count() > 1;
+  if (is_new) {
     owner = torch::empty({bytes}, torch::TensorOptions(torch::kUInt8).device(device));
-    ++allocations_;
   } else {
     c10::Event read(device.type());
     read.record(reader);
     read.block(current_stream(device));
   }
   // Not a view of the owner, which autograd would know of, and layers could not change in place.
-  return torch::empty({0}, like.options().device(device)).set_(owner.storage(), 0, like.sizes(), like.strides());
+  return {torch::empty({0}, like.options().device(device)).set_(owner.storage(), 0, like.sizes(), like.strides()),
+          is_new};
 }
 
 }  // namespace penstock

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <utility>
 
@@ -26,18 +25,18 @@ class ReceiveMemory {
     friend auto operator<=>(const Part&, const Part&) = default;
   };
 
-  /// A tensor with the type, sizes and strides of `like` on `device`, in the memory of `part`. The current stream may
-  /// write it: it is ordered behind the present work of `reader`, the stream that has read the memory before. Memory
-  /// that a tensor still uses, because it outlives what the schedule knows of, is left to that one, and new memory takes
-  /// its place.
-  torch::Tensor tensor(const Part& part, const torch::Tensor& like, const c10::Stream& reader);
-
-  /// How often memory was allocated.
-  std::uint64_t allocations() const { return allocations_; }
+  struct Given {
+    torch::Tensor tensor;
+    bool is_new = false;  // in memory that was allocated for it
+  };
+  /// A tensor with the type, sizes and strides of `like` on the device of `reader`, in the memory of `part`. The current
+  /// stream may write it: it is ordered behind the present work of `reader`, the stream that has read the memory before.
+  /// Where a tensor still uses the memory, because it outlives what the schedule knows of, it keeps it, and new memory
+  /// takes its place.
+  Given tensor(const Part& part, const torch::Tensor& like, const c10::Stream& reader);
 
  private:
   std::map<Part, torch::Tensor> owners_;  // bytes
-  std::uint64_t allocations_ = 0;
 };
 
 }  // namespace penstock

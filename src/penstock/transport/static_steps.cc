@@ -113,17 +113,13 @@ std::optional<MessageOutline> StaticSteps::next_to_reserve(WorldRank from) {
   return in_this_step(pair.messages[pair.reserved++]);
 }
 
-std::optional<torch::Tensor> StaticSteps::memory_of(Tag tag, std::size_t payload, const torch::Tensor& like,
-                                                    const c10::Stream& reader) {
+std::optional<ReceiveMemory::Given> StaticSteps::memory_of(Tag tag, std::size_t payload, const torch::Tensor& like,
+                                                           const c10::Stream& reader) {
   if (!belongs(tag) || !current_->form->memory || current_->form_state.is_new || like.numel() == 0) return std::nullopt;
   tag.step = 0;
   const auto buffer = current_->form->buffers.find(tag);
   if (buffer == current_->form->buffers.end()) return std::nullopt;
-  ReceiveMemory& memory = *current_->form->memory;
-  const std::uint64_t before = memory.allocations();
-  torch::Tensor tensor = memory.tensor({buffer->second, payload}, like, reader);
-  allocations_ += memory.allocations() - before;
-  return tensor;
+  return current_->form->memory->tensor({buffer->second, payload}, like, reader);
 }
 
 void StaticSteps::tell(WorldRank to, const Counts& counts, const HostMessages& host) {

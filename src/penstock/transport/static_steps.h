@@ -57,10 +57,8 @@ class StaticSteps {
 
   /// Memory for tensor number `payload` of a message as ReceiveMemory::tensor() gives it; none where the form assigns no
   /// buffer to it.
-  std::optional<torch::Tensor> memory_of(Tag tag, std::size_t payload, const torch::Tensor& like,
-                                         const c10::Stream& reader);
-  /// How often that was not memory of an earlier message.
-  std::uint64_t allocations() const { return allocations_; }
+  std::optional<ReceiveMemory::Given> memory_of(Tag tag, std::size_t payload, const torch::Tensor& like,
+                                                const c10::Stream& reader);
 
  private:
   /// The messages of a form from one rank to another, and how many the current step has had.
@@ -92,9 +90,7 @@ class StaticSteps {
   const WorldRank rank_;
   std::map<std::shared_ptr<const StepForm>, FormState> forms_;
   std::optional<CurrentStep> current_;
-  std::map<std::uint32_t, ReceiveMemory> memory_;    // by pipeline
   std::map<WorldRank, std::uint64_t> told_, asked_;  // how often
-  std::uint64_t allocations_ = 0;
 };
 
 }  // namespace penstock

@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/device_hand_over.h"
 
 namespace penstock {
 namespace {
@@ -49,7 +50,7 @@ MessageOutline MessageOutline::of(Tag tag, std::vector<Payload> payloads) {
   for (auto& [tensor, requires_grad] : outline.payloads) {
     if (!tensor.defined() || tensor.is_meta()) continue;
     outline.is_on_devices = false;
-    tensor = torch::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(torch::kMeta));
+    tensor = empty_on(torch::kMeta, tensor);
   }
   return outline;
 }

@@ -28,7 +28,7 @@ class StepMessages {
 
   std::size_t size() const { return messages_.size(); }
   const MessageOutline& operator[](std::size_t number) const { return messages_[number]; }
-  /// The last words of errors.
+  /// The end of each error message.
   static constexpr std::string_view advice =
       ": leave out static_shapes (--static-shapes) where equal batches exchange different tensors";
   /// Throws ConfigError unless `message` is like that with `number`. `form` names the steps.
