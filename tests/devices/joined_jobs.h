@@ -52,4 +52,50 @@ inline void compare_u_jobs(const WorldOptions& options, int micro_batches,
   }
 }
 
+/// The state of two pipelines in one world after parts of steps, accumulation, evaluations, freezing and short batches,
+/// with ties, skips and clipping. In `options` the schedule, clipping and
+/// the device are set here.
+inline std::map<std::string, torch::Tensor> state_after_whatever_else(World& world, PipelineOptions options) {
+  options.micro_batches = 3;
+  options.schedule = "zb-h1";
+  options.clip_norm = 0.5;
+  options.device = "test";
+  options.partition = "uniform";
+  UNetwork networks[2];
+  std::vector<std::unique_ptr<Pipeline>> pipelines;
+  for (UNetwork& network : networks) {
+    pipelines.push_back(std::make_unique<Pipeline>(world, network, cross_entropy, options));
+    pipelines.back()->optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
+  }
+  torch::manual_seed(3);
+  const auto inputs = [](std::int64_t samples) { return torch::randn({samples, 2, 8}); };
+  const auto targets = [](std::int64_t samples) { return torch::arange(samples) % 4; };
+  const auto train_both = [&] {
+    for (const std::int64_t samples : {8, 8, 5, 8, 5, 5})
+      for (const auto& each : pipelines) each->train_step(inputs(samples), targets(samples)).wait();
+  };
+  Pipeline& first = *pipelines.front();
+  const auto in_parts = [&](std::int64_t samples) {
+    first.forward_backward(inputs(samples), targets(samples)).wait();
+    first.forward_backward(inputs(samples), targets(samples)).wait();
+    first.reduce_gradients();
+    first.step();
+  };
+  train_both();
+  for (const std::int64_t samples : {8, 5, 8, 5, 8, 5, 8}) in_parts(samples);
+  first.evaluate(inputs(8), targets(8)).loss();
+  first.update_every(2);
+  train_both();
+  train_both();
+  first.update_every(1);
+  first.freeze("conv");
+  train_both();
+  first.sync_ties();
+  first.unfreeze("conv");
+  train_both();
+  std::map<std::string, torch::Tensor> state = first.state();
+  for (const auto& [name, tensor] : pipelines.back()->state()) state["second " + name] = tensor;
+  return state;
+}
+
 }  // namespace penstock::test

@@ -242,51 +242,10 @@ TEST_F(StaticShapes, skips_ties_and_recompute_equal_the_cpu) {
 }
 TEST_F(StaticShapes, replicas_equal_the_cpu) { compare_u_jobs({.stages = 2, .replicas = 2}, 2, stream_groups(), true); }
 
-// Ties, skips and clipping, of which the latter sends numbers on the CPU; parts of steps, accumulation, evaluations,
-// frozen layers, short batches, and two pipelines in one world.
 TEST_F(StaticShapes, of_whatever_else_a_program_does_equal_announced_ones) {
   const auto train = [](bool static_shapes) {
     JoinedWorld joined({.stages = 2}, stream_groups());
-    UNetwork networks[2];
-    std::vector<std::unique_ptr<Pipeline>> pipelines;
-    for (UNetwork& network : networks) {
-      pipelines.push_back(std::make_unique<Pipeline>(joined.world, network, cross_entropy,
-                                                     PipelineOptions{.micro_batches = 3,
-                                                                     .schedule = "zb-h1",
-                                                                     .clip_norm = 0.5,
-                                                                     .static_shapes = static_shapes,
-                                                                     .device = "test",
-                                                                     .partition = "uniform"}));
-      pipelines.back()->optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
-    }
-    torch::manual_seed(3);
-    const auto inputs = [](std::int64_t samples) { return torch::randn({samples, 2, 8}); };
-    const auto targets = [](std::int64_t samples) { return torch::arange(samples) % 4; };
-    const auto train_both = [&] {
-      for (const std::int64_t samples : {8, 8, 5, 8, 5, 5})
-        for (const auto& each : pipelines) each->train_step(inputs(samples), targets(samples)).wait();
-    };
-    Pipeline& first = *pipelines.front();
-    const auto in_parts = [&](std::int64_t samples) {
-      first.forward_backward(inputs(samples), targets(samples)).wait();
-      first.forward_backward(inputs(samples), targets(samples)).wait();
-      first.reduce_gradients();
-      first.step();
-    };
-    train_both();
-    for (const std::int64_t samples : {8, 5, 8}) in_parts(samples);
-    first.evaluate(inputs(8), targets(8)).loss();
-    first.update_every(2);
-    train_both();
-    first.update_every(1);
-    first.freeze("conv");
-    train_both();
-    first.sync_ties();
-    first.unfreeze("conv");
-    train_both();
-    std::map<std::string, torch::Tensor> state = first.state();
-    for (const auto& [name, tensor] : pipelines.back()->state()) state["second " + name] = tensor;
-    return state;
+    return state_after_whatever_else(joined.world, {.static_shapes = static_shapes});
   };
   const auto announced = train(false), unannounced = train(true);
   for (const auto& [name, tensor] : announced) EXPECT_TRUE(torch::equal(tensor, unannounced.at(name))) << name;

@@ -71,6 +71,8 @@ struct UCase {
   Precision precision = Precision::fp32;
   std::string device = "cpu";
   bool static_shapes = false;
+  bool capture_steps = false;
+  std::vector<std::int64_t> batches = {11, 11, 6};  // samples
 
   std::string name() const {
     return say(schedule, " p ", stages, " v ", chunks, " m ", micro_batches, recompute ? " recompute" : " kept",
@@ -109,7 +111,7 @@ inline std::string difference(const UOutcome& expected, const UOutcome& got) {
   return "";
 }
 
-/// Three steps and an evaluation; batches of 11 samples, the last one of 6.
+/// A step for each batch, and an evaluation after the second.
 inline UOutcome run_u_job(World& world, const UCase& one) {
   UNetwork network;
   PipelineOptions options;
@@ -121,13 +123,14 @@ inline UOutcome run_u_job(World& world, const UCase& one) {
   options.precision = one.precision;
   options.device = one.device;
   options.static_shapes = one.static_shapes;
+  options.capture_steps = one.capture_steps;
   options.partition = "uniform";
   options.seed = 5;
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0, .nesterov = false}));
   UOutcome outcome;
   torch::manual_seed(7);
-  for (const std::int64_t samples : {11, 11, 6}) {
+  for (const std::int64_t samples : one.batches) {
     const torch::Tensor inputs = torch::randn({samples, 2, 8});
     const torch::Tensor targets = torch::arange(samples) % 4;
     outcome.losses.push_back(pipeline.train_step(inputs, targets).loss());

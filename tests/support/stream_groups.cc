@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,8 @@
 
 #include "penstock/transport/device_hand_over.h"
 #include "tests/support/test_device.h"
+#include "tests/support/test_device_graph.h"
+#include "tests/support/test_device_memory.h"
 
 namespace penstock::test {
 namespace {
@@ -77,6 +80,35 @@ struct Lane {
   }
 };
 
+/// A send or a receive that is captured: each replay begins it anew.
+class CapturedTransfer final : public c10d::Work {
+ public:
+  using Begin = std::function<std::shared_ptr<Lane::End>(const c10::Stream& own)>;
+
+  /// On the stream of the group, which waits for the current one.
+  CapturedTransfer(Capture& capture, const c10::Stream& own, std::shared_ptr<Lane> lane, Begin begin)
+      : capture_(capture), lane_(std::move(lane)) {
+    event_on(current_stream(own.device())).block(own);
+    const c10::StreamGuard guard(own);
+    capture.add([newest = newest_, begin = std::move(begin), device = own.device()] {
+      *newest = begin(current_stream(device));
+    });
+    queued_ = capture.record(number_of(own));
+  }
+
+  bool isCompleted() override {
+    Capture::refuse("the query of a transfer");
+    return false;
+  }
+  bool wait(std::chrono::milliseconds) override;
+
+ private:
+  Capture& capture_;
+  const std::shared_ptr<Lane> lane_;
+  const std::shared_ptr<std::shared_ptr<Lane::End>> newest_ = std::make_shared<std::shared_ptr<Lane::End>>();
+  std::shared_ptr<Capture::Event> queued_;
+};
+
 class Transfer final : public c10d::Work {
  public:
   Transfer(std::shared_ptr<Lane> lane, std::shared_ptr<Lane::End> end) : lane_(std::move(lane)), end_(std::move(end)) {}
@@ -100,6 +132,12 @@ class Transfer final : public c10d::Work {
   const std::shared_ptr<Lane> lane_;
   const std::shared_ptr<Lane::End> end_;
 };
+
+bool CapturedTransfer::wait(std::chrono::milliseconds) {
+  capture_.wait(current_test_stream(), queued_);
+  capture_.add([lane = lane_, newest = newest_] { Transfer(lane, *newest).wait(std::chrono::milliseconds(0)); });
+  return true;
+}
 
 class StreamGroup final : public c10d::Backend {
  public:
@@ -127,6 +165,13 @@ class StreamGroup final : public c10d::Backend {
                                        const std::vector<torch::Tensor>& tensors) {
     const torch::Tensor& tensor = tensors.front();
     const c10::Stream& own = streams_.of(tensor.device());
+    if (Capture* capture = Capture::current())
+      return c10::make_intrusive<CapturedTransfer>(
+          *capture, own, lane_, [lane = lane_, &ends, memory = capture->use(tensor)](const c10::Stream& stream) {
+            const auto end = std::make_shared<Lane::End>(Lane::End{memory, stream});
+            lane->add(ends, end);
+            return end;
+          });
     event_on(current_stream(tensor.device())).block(own);
     const auto end = std::make_shared<Lane::End>(Lane::End{tensor, own});
     lane_->add(ends, end);

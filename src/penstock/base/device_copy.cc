@@ -4,11 +4,22 @@
 
 namespace penstock {
 
+namespace {
+
 // From memory that is not pinned, CUDA's copies would wait for the stream.
+torch::Tensor staged(const torch::Tensor& tensor, c10::Device device) {
+  return tensor.is_cpu() && device.is_cuda() ? tensor.pin_memory() : tensor;
+}
+
+}  // namespace
+
 torch::Tensor to_device(const torch::Tensor& tensor, c10::Device device) {
   if (!tensor.defined() || tensor.device() == device) return tensor;
-  const bool is_staged = tensor.is_cpu() && device.is_cuda();
-  return (is_staged ? tensor.pin_memory() : tensor).to(device, /*non_blocking=*/tensor.is_cpu());
+  return staged(tensor, device).to(device, /*non_blocking=*/tensor.is_cpu());
+}
+
+void copy_to_device(const torch::Tensor& to, const torch::Tensor& tensor) {
+  to.copy_(staged(tensor, to.device()), /*non_blocking=*/tensor.is_cpu());
 }
 
 torch::Tensor to_host_later(const torch::Tensor& tensor) {

@@ -288,6 +288,7 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   options.device = flags.device;
   if (!flags.boundary_shape.empty()) options.boundary_shape = flags.boundary_shape;
   options.static_shapes = flags.static_shapes;
+  options.capture_steps = flags.capture_steps;
   options.seed = flags.seed;
   return options;
 }

@@ -92,6 +92,12 @@ void check(const TrainFlags& flags) {
   require<ConfigError>(
       !flags.job.static_shapes || flags.on_nan == "go-on", "--static-shapes with --on-nan ", flags.on_nan,
       ", which waits for the loss before each update: give --on-nan go-on, or leave out --static-shapes");
+  require<ConfigError>(
+      !flags.job.capture_steps || flags.on_nan == "go-on", "--capture-steps with --on-nan ", flags.on_nan,
+      ", which waits for the loss before each update: give --on-nan go-on, or leave out --capture-steps");
+  require<ConfigError>(!flags.job.capture_steps || !flags.shows_steps(),
+                       "--capture-steps with --trace, --svg or --report: the instructions of captured steps have no ",
+                       "times: leave one of them out");
   require<ConfigError>(flags.on_nan != "rollback" || flags.checkpoints.writes(),
                        "--on-nan rollback returns to the last checkpoint: give --checkpoint DIR too");
   if (launched_as(asked_transport(flags.job.transport)).rank != 0) return;
@@ -403,6 +409,10 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->add_option("--log-level", flags->log_level, "level of the messages on standard error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
+  verb->add_flag(
+      "--capture-steps", flags->job.capture_steps,
+      "on a GPU, from the third step of a size on: each rank queues its work but for the update by one call, "
+      "as a CUDA graph; over nccl with --static-shapes; needs --on-nan go-on");
   verb->add_flag("--verbose", flags->verbose, "print the number of parameters of each rank");
   verb->add_option("--save-weights", flags->save_weights,
                    "at the end, write the weights as a .safetensors file; so without --checkpoint, too, when "

@@ -54,7 +54,7 @@ torch::Tensor JobResults::add(const Tensors& outputs, BatchRows& rows, MicroBatc
   const AutocastGuard in_fp32({.enabled = false, .device = setting_.device.type()});
   const Tensors in_full = in_full_precision(setting_, outputs);
   torch::Tensor sum = require_scalar(setting_.loss.name, setting_.loss(in_full, targets));
-  Counted counted{micro_batch, factors_.reported[micro_batch.index()] > 0 ? sum.detach() : torch::Tensor(), {}};
+  Counted counted{micro_batch, sum.detach(), {}};
   if (!is_on_device()) add_numbers(counted);
   const torch::NoGradGuard no_grad;
   if (job_->keeps_outputs) outputs_.push_back(in_full);
@@ -69,10 +69,11 @@ torch::Tensor JobResults::add(const Tensors& outputs, BatchRows& rows, MicroBatc
 }
 
 void JobResults::add_numbers(const Counted& counted) {
-  if (counted.loss.defined()) {
+  const double factor = factors_.reported[counted.micro_batch.index()];
+  if (factor > 0) {
     const auto value = counted.loss.item<double>();
     if (job_->refuses_invalid_loss && !std::isfinite(value)) throw NonFiniteLoss(counted.micro_batch, value);
-    numbers_.loss += factors_.reported[counted.micro_batch.index()] * value;
+    numbers_.loss += factor * value;
     numbers_.loss_sum += value;
   }
   for (std::size_t i = 0; i < counted.metrics.size(); ++i)
@@ -90,6 +91,13 @@ void JobResults::end_forward() {
   } else {
     send();
   }
+}
+
+void JobResults::set_counted(const std::vector<Counted>& counted) {
+  if (!placement_.is_local(placement_.last_stage())) return;
+  counted_ = counted;
+  forwards_left_ = 0;
+  has_to_send_ = true;
 }
 
 void JobResults::begin_read_back() {

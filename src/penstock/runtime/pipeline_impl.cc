@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "penstock/base/device_graph.h"
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/layers/autocast.h"
@@ -43,6 +44,25 @@ void require_static_shapes(const PipelineOptions& options, const World& world) {
                        "the gradients before each update: take bf16, or leave out static_shapes (--static-shapes)");
 }
 
+void require_captures(const PipelineOptions& options, const World& world) {
+  if (!options.capture_steps) return;
+  const auto refuse = [](const auto&... why) {
+    throw ConfigError(say("steps cannot be captured ", why..., ", or leave out capture_steps (--capture-steps)"));
+  };
+  const c10::DeviceType type = device_of(options.device, 0).type();
+  if (type == c10::kCPU) refuse("on the CPU, which has no graphs: give a device");
+  if (!DeviceGraph::exists_for(type))
+    refuse("on ", c10::DeviceTypeName(type, true), ", for which this build has no graphs: build with its headers");
+  const Transport& endpoint = *world.context(world.local_ranks().front()).endpoint;
+  if (world.size() > 1 && !endpoint.has_device_channels())
+    refuse("where ", world.size(), " ranks exchange messages over ", endpoint.name(), ", through their hosts: give ",
+           "--transport nccl");
+  if (endpoint.has_device_channels() && !options.static_shapes)
+    refuse("over ", endpoint.name(), " while messages are announced: give static_shapes (--static-shapes), too");
+  if (options.precision == Precision::fp16) refuse("with fp16, whose loss scale the host decides: take bf16");
+  if (options.count_bytes) refuse("while bytes are counted, which the host does: leave out count_bytes");
+}
+
 }  // namespace
 
 PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, const PipelineOptions& given)
@@ -58,6 +78,7 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
   options = decided_options(std::move(options), schedules.source());
   require_options(options, staged().graph.inputs);
   require_static_shapes(options, world());
+  require_captures(options, world());
   if (world().is_main())
     for (const std::string& warning : staged().warnings) warn(warning);
   const std::shared_ptr<const KernelSelection> kernels = kernels_from(options.kernels, options.kernel_selection);
@@ -72,6 +93,7 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
                     .clip_norm = options.clip_norm,
                     .boundary_shape = options.boundary_shape,
                     .static_shapes = options.static_shapes,
+                    .capture_steps = options.capture_steps,
                     .seed = options.seed,
                     .precision = options.precision,
                     .loss_scaling = options.loss_scaling,

@@ -45,6 +45,7 @@ void RankRunner::set_trainable(const std::string& name, bool trains) {
   histories_.forget_parameters();
   reducer_.clear();
   forms_.clear();
+  graphs_.clear();
   updater_.add_optimizers();
 }
 
@@ -76,6 +77,7 @@ void RankRunner::run(const StepJob& job) {
   if (failure && job.inference) job.inference->state->fail(failure);
   job_ = nullptr;
   executor_.clear(failure != nullptr);
+  if (failure) graphs_.clear();
   // Gradients are kept for the next part of the step.
   const bool keeps_gradients = job.part == StepPart::forward_backward || job.part == StepPart::reduce;
   if (failure || (job.training && !keeps_gradients)) reducer_.clear();
@@ -109,21 +111,25 @@ void RankRunner::run_or_throw(const StepJob& job) {
   executor_.begin(job);
   const auto form = forms_.of(job);
   if (form) placement_.endpoint().begin_step({setting_.pipeline, job.step}, form);
-  run_begun(job);
+  run_begun(job, form);
   if (form) placement_.endpoint().end_step(setting_.pipeline);
 }
 
-void RankRunner::run_begun(const StepJob& job) {
+void RankRunner::run_begun(const StepJob& job, const std::shared_ptr<const StepForm>& form) {
   copies_.share_buffers(job);
   reducer_.begin(job);
   updater_.begin(job);
-  // Traces contain only steps of the full schedule, because others are not comparable with it.
+  // Traces contain only steps of the full schedule, because others are not comparable with it, and none whose
+  // instructions have no times, because they are in a graph.
   const int micro_batches = job.schedule_of(placement_.replica()).schedule.micro_batches;
-  Recorder& recorder = job.training && micro_batches == micro_batches_ ? recorder_ : untraced_;
-  executor_.run(job, recorder);
+  StepGraph* const graph = graphs_.of(job, form, clocks_.are_running());
+  const bool is_captured = graph && graph->is_due();
+  const bool is_traced = job.training && micro_batches == micro_batches_ && !is_captured;
+  Recorder& recorder = is_traced ? recorder_ : untraced_;
+  executor_.run(job, recorder, graph);
   if (job.training && job.part == StepPart::whole) end_update(job);
   if (const BusyTime& busy = recorder.newest_busy(); job.training)
-    job.state->add_use({busy.begin_ns, busy.end_ns, busy.busy_ns, executor_.peak_activations()});
+    job.state->add_use({busy.begin_ns, busy.end_ns, busy.busy_ns, executor_.peak_activations(), is_captured});
   executor_.end();
 }
 

@@ -67,7 +67,7 @@ class RankRunner {
 
  private:
   void run_or_throw(const StepJob& job);
-  void run_begun(const StepJob& job);
+  void run_begun(const StepJob& job, const std::shared_ptr<const StepForm>& form);
   /// The error of a step that was refused: an InvalidLoss where its loss was the cause, else `failure`. Called on every
   /// rank. `own` is the error that occurred on this rank.
   std::exception_ptr explained(const StepJob& job, const std::exception_ptr& failure, const std::exception_ptr& own);
@@ -91,6 +91,7 @@ class RankRunner {
   StageClocks clocks_;
   StepExecutor executor_;
   StepForms forms_{placement_, setting_};
+  StepGraphs graphs_{setting_};
   InvalidSearch invalid_search_;
   Recorder recorder_;
   Recorder untraced_{1};                      // records steps that traces do not contain

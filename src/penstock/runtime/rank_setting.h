@@ -26,6 +26,7 @@ struct RankSetting {
   std::optional<double> clip_norm;
   std::optional<std::vector<std::int64_t>> boundary_shape;
   bool static_shapes = false;  // PipelineOptions::static_shapes
+  bool capture_steps = false;  // PipelineOptions::capture_steps
   std::uint64_t seed = 0;
   Precision precision = Precision::fp32;
   LossScaling loss_scaling = {};
@@ -35,6 +36,8 @@ struct RankSetting {
   bool count_bytes = false;
   BatchAxesOf axes = {};
   bool keep_last_step = false;  // PipelineOptions::keep_last_step
+
+  bool has_static_steps() const { return static_shapes || capture_steps; }
 };
 
 }  // namespace penstock

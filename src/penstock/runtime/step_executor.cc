@@ -7,6 +7,7 @@
 #include "penstock/runtime/compare_batches.h"
 #include "penstock/runtime/position.h"
 #include "penstock/transport/device_hand_over.h"
+#include "penstock/world/reason.h"
 
 namespace penstock {
 
@@ -47,8 +48,9 @@ void StepExecutor::begin(const StepJob& job) {
   results_.begin(job);
 }
 
-void StepExecutor::run(const StepJob& job, Recorder& recorder) {
+void StepExecutor::run(const StepJob& job, Recorder& recorder, StepGraph* graph) {
   job_ = &job;
+  graph_ = graph;
   const torch::AutoGradMode with_graph(job.training);
   recorder.begin_step(job.step);
   if (marks_)
@@ -63,7 +65,18 @@ void StepExecutor::run_on_device(Recorder& recorder) {
     std::vector<Span> spans;
     void note(const Span& span) { spans.push_back(span); }
   } marked;
-  execute(compiled().programs[own_list()], *this, marked, [this] { return marks_->mark(); });
+  const auto clock = [this] { return marks_->mark(); };
+  std::span<const Program::Action> actions = compiled().programs[own_list()].actions();
+  std::int64_t begin = clock();
+  if (graph_ && graph_->is_due()) {
+    const auto update = std::ranges::find_if(actions, [](const auto& a) { return is_step_wide(a.instruction.op()); });
+    const auto captured = actions.first(static_cast<std::size_t>(update - actions.begin()));
+    if (!captured.empty()) run_graph(captured);
+    begin = clock();
+    actions = actions.subspan(captured.size());
+  }
+  execute(compiled().programs[own_list()], actions, *this, marked, begin, clock);
+  if (graph_) ++graph_->executed;
   parts_.placement.endpoint().confirm_step();
   results_.begin_read_back();
   parts_.updater.begin_read_back();
@@ -81,6 +94,60 @@ void StepExecutor::run_on_device(Recorder& recorder) {
   }
 }
 
+// What is not on the device is done before the replay, and before the capture, which executes nothing.
+void StepExecutor::run_graph(std::span<const Program::Action> actions) {
+  rows_.fix(graph_->rows, parts_.stages);
+  for (const auto& stage : parts_.stages) parts_.histories.of(stage->id()).before_forward(*stage, job_->training_step);
+  if (graph_->graph.is_captured())
+    for (const auto& stage : parts_.stages) stage->gradients().copy_to(graph_->sums_before.at(stage->id()));
+  else
+    capture(actions);
+  parts_.placement.endpoint().repeat_capture();
+  graph_->numbers.write(job_->training_step);
+  graph_->graph.replay();
+  for (const auto& stage : parts_.stages) stage->gradients().set_sums(graph_->sums.at(stage->id()));
+  results_.set_counted(graph_->counted);
+  forwards_left_ = 0;
+}
+
+void StepExecutor::capture(std::span<const Program::Action> actions) {
+  const auto fail = [](const std::exception& error) {
+    throw Failure(say(reason_of(error), " (while the step was captured, when no layer, loss or function may use the ",
+                      "host: leave out capture_steps (--capture-steps) where one does)"));
+  };
+  try {
+    capture_or_throw(actions);
+  } catch (const TransportError&) {
+    throw;
+  } catch (const Failure& error) {
+    fail(error);
+  } catch (const c10::Error& error) {
+    fail(error);
+  }
+}
+
+void StepExecutor::capture_or_throw(std::span<const Program::Action> actions) {
+  if (!graph_->draws.by.empty()) refuse_captured_draw(graph_->draws.by);
+  for (const auto& stage : parts_.stages) {
+    graph_->sums_before[stage->id()] = stage->gradients().sums();
+    stage->gradients().compute_again();
+  }
+  Transport& endpoint = parts_.placement.endpoint();
+  is_capturing_ = true;
+  graph_->graph.capture([&] {
+    struct NoSpans {
+      void note(const Span&) {}
+    } untimed;
+    std::int64_t begin = 0;
+    endpoint.begin_capture();
+    execute(compiled().programs[own_list()], actions, *this, untimed, begin, [] { return std::int64_t{0}; });
+    endpoint.end_capture();
+  });
+  is_capturing_ = false;
+  for (const auto& stage : parts_.stages) graph_->sums[stage->id()] = stage->gradients().sums();
+  graph_->counted = results_.counted();
+}
+
 // The time of arrival is one of the host, which is ahead of the device.
 Arrival StepExecutor::receive(const Instruction& instruction) {
   Arrival arrival = messages_.receive(instruction);
@@ -96,6 +163,8 @@ void StepExecutor::end() {
 
 void StepExecutor::clear(bool failed) {
   job_ = nullptr;
+  graph_ = nullptr;
+  is_capturing_ = false;
   activations_.clear();
   messages_.clear();
   rows_.clear();
@@ -147,6 +216,10 @@ void StepExecutor::forward(Stage& stage, MicroBatch micro_batch) {
   const HeldBytes::Watch watch(observed_bytes());
   Stage::Arrivals arrivals;
   arrivals.place = {parts_.setting.seed, job_->training_step, rows.begin, {}, rows.size()};
+  if (is_capturing_)
+    arrivals.place.numbers = &graph_->numbers;
+  else if (graph_)
+    arrivals.place.draws = &graph_->draws;
   arrivals.micro_batch = micro_batch;
   arrivals.inputs = rows_.inputs(stage.part(), micro_batch);
   arrivals.received = messages_.take_values(stage.part(), micro_batch);
@@ -188,14 +261,20 @@ std::vector<bool> StepExecutor::comes_from_others(const Stage& stage) const {
   return from_others;
 }
 
+torch::Tensor StepExecutor::gradient_of_loss(const torch::Tensor& loss, MicroBatch micro_batch) {
+  const auto factor = [this, micro_batch] {
+    return results_.gradient_factor(micro_batch) * job_->shares.newest * parts_.updater.loss_scale();
+  };
+  if (!is_capturing_) return torch::full_like(loss, factor());
+  return torch::empty_like(loss).copy_(graph_->numbers.real([factor](std::uint64_t) { return factor(); }));
+}
+
 // B or I.
 void StepExecutor::backward(Stage& stage, const Instruction& instruction) {
   const MicroBatch micro_batch = instruction.micro_batch();
   OutputGradients from{messages_.take_gradients(stage.part(), micro_batch), {}};
   Activations& activations = activations_.at(stage.id(), micro_batch);
-  if (activations.loss.defined())
-    from.loss = torch::full_like(
-        activations.loss, results_.gradient_factor(micro_batch) * job_->shares.newest * parts_.updater.loss_scale());
+  if (activations.loss.defined()) from.loss = gradient_of_loss(activations.loss, micro_batch);
   const HeldBytes::Watch watch(observed_bytes());
   std::vector<Message> sends;
   if (instruction.op() == Op::input_grad) {

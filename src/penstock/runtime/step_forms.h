@@ -1,4 +1,5 @@
-// The forms of a rank's static steps (transport/data_plane.h), under PipelineOptions::static_shapes.
+// The forms of a rank's static steps (transport/data_plane.h), under PipelineOptions::static_shapes and
+// PipelineOptions::capture_steps.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ class StepForms {
   StepForms(const StagePlacement& placement, const RankSetting& setting) : placement_(placement), setting_(setting) {}
 
   /// The form of a job: one for each number of samples, of whole steps and of forward_backward. Null for jobs that are
-  /// not static: without static_shapes; the later parts of a step, evaluations and inferences; and steps that refuse an
+  /// not static: without these options; the later parts of a step, evaluations and inferences; and steps that refuse an
   /// invalid loss, for which one rank waits for its device in the middle of the step: that wait has no deadline while
   /// another rank has still to send.
   std::shared_ptr<const StepForm> of(const StepJob& job);

@@ -129,6 +129,14 @@ class DataPlane {
   /// waits for the device, on every rank equally often, because only waits for other ranks have a deadline. Throws as
   /// receive(), and ConfigError where another rank has sent less.
   virtual void confirm_step() {}
+  /// Between these calls, in a step of which all messages are known, the current stream of the rank's device captures
+  /// its work (base/device_graph.h), so that messages between ranks that connect() has joined are not exchanged now but
+  /// by each replay. What is sent and received must be on devices; nothing waits for another rank. Throws ConfigError
+  /// for a message that cannot be captured.
+  virtual void begin_capture() {}
+  virtual void end_capture() {}
+  /// To be called before each replay, which sends and receives what was captured.
+  virtual void repeat_capture() {}
   /// Ends a step of `pipeline`. Throws as receive(), and ConfigError where this rank has not sent all messages of the
   /// form.
   virtual void end_step(std::uint32_t) {}

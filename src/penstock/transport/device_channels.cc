@@ -56,6 +56,9 @@ class GroupDeviceChannels final : public DeviceChannels {
   Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for, const HostMessages& host) override;
   void begin_step(const StepKey& step, const std::shared_ptr<const StepForm>& form) override;
   void confirm_step(const HostMessages& host) override { static_steps_.confirm(host); }
+  void begin_capture() override;
+  void end_capture() override;
+  void repeat_capture() override;
   void end_step(std::uint32_t pipeline, const HostMessages& host) override;
   std::uint64_t allocations() const override { return allocations_; }
   void abort() noexcept override;
@@ -93,6 +96,8 @@ class GroupDeviceChannels final : public DeviceChannels {
   bool travels(const torch::Tensor& tensor) const {
     return tensor.defined() && tensor.device().type() == groups_.device_type;
   }
+  /// Throws ConfigError in a capture unless `is_known`: the message with `tag` is on devices and not announced.
+  void require_captured(bool is_known, const Tag& tag) const;
   void queue_sends(const SendRequest& request);
   void order_behind_sends(const StepKey& step);
   void queue_announced(WorldRank from, const std::string& waiting_for, const HostMessages& host);
@@ -116,6 +121,8 @@ class GroupDeviceChannels final : public DeviceChannels {
   std::map<WorldRank, Incoming> incoming_;
   std::deque<Sent> sent_;
   StaticSteps static_steps_{rank_};
+  bool is_capturing_ = false;
+  std::size_t sent_before_capture_ = 0;
   std::atomic<std::uint64_t> allocations_{0};
 };
 
@@ -171,6 +178,7 @@ void GroupDeviceChannels::send(SendRequest request, const HostMessages& host) {
   for (Payload& payload : outline)
     if (travels(payload.tensor)) payload.tensor = empty_on(torch::kMeta, payload.tensor);
   const bool is_announced = static_steps_.announces(to, tag, outline);
+  require_captured(!is_announced, tag);
   queue_sends(request);
   if (!is_announced) return;
   Message announcement = message_of(Announcement{tag});
@@ -193,6 +201,7 @@ Message GroupDeviceChannels::receive(WorldRank from, const Tag& tag, const std::
                                      const HostMessages& host) {
   Incoming& incoming = incoming_[from];
   const bool is_known = static_steps_.are_known(from, tag);
+  require_captured(is_known, tag);
   while (!incoming.messages.contains(tag)) {
     if (is_known)
       queue_known(from, waiting_for, host);
@@ -223,6 +232,7 @@ void GroupDeviceChannels::queue_known(WorldRank from, const std::string& waiting
     return queue_receives(from, outline.tag, {std::move(reserved.mapped())});
   Message message{std::move(outline.payloads)};
   if (!outline.is_on_devices) {
+    require_captured(false, outline.tag);
     auto [tag, announced] = take_announcement(from, waiting_for, host);
     require<InternalError>(tag == outline.tag, "rank ", from.value(), " has announced another message than in the ",
                            "first step");
@@ -296,6 +306,7 @@ void GroupDeviceChannels::order_behind_receives(const Arriving& arriving, const 
 // What a rank sends does not change within its step. Behind it, the rank's stream waits for what is still on its way,
 // which the other rank receives whatever this one does next. Memory is given back once it has arrived.
 void GroupDeviceChannels::order_behind_sends(const StepKey& step) {
+  if (is_capturing_) return;  // nothing is ever complete there; end_capture() orders all
   std::erase_if(sent_, [&](const Sent& sent) {
     if (sent.step == step && !sent.work->isCompleted()) return false;
     const c10::StreamGuard guard(sent.stream);
@@ -309,6 +320,50 @@ void GroupDeviceChannels::begin_step(const StepKey& step, const std::shared_ptr<
   for (auto& [from, incoming] : incoming_) incoming.reserved.clear();
   static_steps_.begin(step, form);
   for (const WorldRank from : static_steps_.known_senders()) reserve(from);
+}
+
+void GroupDeviceChannels::require_captured(bool is_known, const Tag& tag) const {
+  require<ConfigError>(!is_capturing_ || is_known, sending_position(tag).instruction,
+                       " is announced, because it has a ",
+                       "tensor on the CPU or is not the same on both ranks, and cannot be captured: leave out ",
+                       "capture_steps (--capture-steps)");
+}
+
+// A stream is part of the capture from where it waits for one that is. What was reserved was ordered before.
+void GroupDeviceChannels::begin_capture() {
+  static_steps_.begin_capture();
+  const c10::Device device = current_device();
+  c10::Event begun(device.type());
+  begun.record(current_stream(device));
+  for (auto& [from, incoming] : incoming_) {
+    incoming.reserved.clear();
+    begun.block(incoming.link_streams.of(device));
+  }
+  is_capturing_ = true;
+  sent_before_capture_ = sent_.size();
+  for (const WorldRank from : static_steps_.known_senders()) reserve(from);
+}
+
+// All streams of a capture are joined at its end.
+void GroupDeviceChannels::end_capture() {
+  is_capturing_ = false;
+  for (; sent_.size() > sent_before_capture_; sent_.pop_back()) {
+    const c10::StreamGuard guard(sent_.back().stream);
+    sent_.back().work->wait();
+  }
+  const c10::Device device = current_device();
+  for (auto& [from, incoming] : incoming_) {
+    c10::Event ended(device.type());
+    ended.record(incoming.link_streams.of(device));
+    ended.block(current_stream(device));
+    incoming.reserved.clear();
+  }
+  static_steps_.end_capture();
+}
+
+void GroupDeviceChannels::repeat_capture() {
+  for (auto& [from, incoming] : incoming_) incoming.reserved.clear();
+  static_steps_.repeat_capture();
 }
 
 void GroupDeviceChannels::end_step(std::uint32_t pipeline, const HostMessages& host) {

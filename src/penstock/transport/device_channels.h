@@ -75,6 +75,9 @@ class DeviceChannels {
   /// Static steps, as DataPlane describes them.
   virtual void begin_step(const StepKey& step, const std::shared_ptr<const StepForm>& form) = 0;
   virtual void confirm_step(const HostMessages& host) = 0;
+  virtual void begin_capture() = 0;
+  virtual void end_capture() = 0;
+  virtual void repeat_capture() = 0;
   virtual void end_step(std::uint32_t pipeline, const HostMessages& host) = 0;
 
   /// How many tensors were received into memory that is not that of an earlier one of a static step. Any thread.

@@ -55,7 +55,7 @@ class ProcessEndpoint final : public Transport {
     require_rank(from);
     Message message = travels_in_channel({from, rank()}, tag) ? device_channels_->receive(from, tag, waiting_for, host_)
                                                               : host_.receive(from, tag, waiting_for);
-    if (tag.traffic != Traffic::background) staging_.order_current_streams();
+    if (tag.traffic != Traffic::background && !is_capturing_) staging_.order_current_streams();
     progress_thread_.progress().move();
     return message;
   }
@@ -91,10 +91,23 @@ class ProcessEndpoint final : public Transport {
     }
   }
   void begin_step(const StepKey& step, const std::shared_ptr<const StepForm>& form) override {
+    is_capturing_ = false;  // an earlier capture may have failed
     if (device_channels_) device_channels_->begin_step(step, form);
   }
   void confirm_step() override {
     if (device_channels_) device_channels_->confirm_step(host_);
+  }
+  void begin_capture() override {
+    is_capturing_ = true;
+    if (device_channels_) device_channels_->begin_capture();
+  }
+  void end_capture() override {
+    is_capturing_ = false;
+    if (device_channels_) device_channels_->end_capture();
+  }
+  void repeat_capture() override {
+    staging_.order_current_streams();
+    if (device_channels_) device_channels_->repeat_capture();
   }
   void end_step(std::uint32_t pipeline) override {
     if (device_channels_) device_channels_->end_step(pipeline, host_);
@@ -123,6 +136,7 @@ class ProcessEndpoint final : public Transport {
   }
 
   const std::unique_ptr<DeviceChannels> device_channels_;  // null: there is none
+  bool is_capturing_ = false;                              // used by the rank's thread
   ProgressThread progress_thread_;
   const HostMessages host_{.send = [this](SendRequest request) { send_from_host(std::move(request)); },
                            .receive =

@@ -34,6 +34,8 @@ class ReceiveMemory {
   /// Where a tensor still uses the memory, because it outlives what the schedule knows of, it keeps it, and new memory
   /// takes its place.
   Given tensor(const Part& part, const torch::Tensor& like, const c10::Stream& reader);
+  /// Gives no memory again that it has given until now.
+  void forget() { owners_.clear(); }
 
  private:
   std::map<Part, torch::Tensor> owners_;  // bytes

@@ -19,18 +19,35 @@ void StaticSteps::begin(const StepKey& step, const std::shared_ptr<const StepFor
   current_.reset();
   std::erase_if(forms_, [&](const auto& known) { return known.first != form && known.first.use_count() == 1; });
   current_.emplace(CurrentStep{step, form, forms_[form]});
-  for (auto* pairs : {&current_->form_state.to, &current_->form_state.from})
-    for (auto& [peer, pair] : *pairs) pair.sent = pair.received = pair.taken = pair.reserved = 0;
+  for_each_pair([](PairMessages& pair) { pair.now = {}; });
+}
+
+void StaticSteps::begin_capture() {
+  if (!current_) return;
+  if (current_->form->memory) current_->form->memory->forget();
+  for_each_pair([](PairMessages& pair) { pair.now.reserved = 0; });
+}
+
+void StaticSteps::end_capture() {
+  if (!current_) return;
+  for_each_pair([](PairMessages& pair) {
+    pair.now.reserved = pair.now.received;
+    pair.captured = pair.now;
+  });
+}
+
+void StaticSteps::repeat_capture() {
+  if (current_) for_each_pair([](PairMessages& pair) { pair.now = pair.captured; });
 }
 
 void StaticSteps::confirm(const HostMessages& host) {
   if (!current_) return;
   for (const auto& [to, pair] : current_->form_state.to)
-    if (pair.are_known) tell(to, {.sent = pair.sent}, host);
+    if (pair.are_known) tell(to, {.sent = pair.now.sent}, host);
   for (const auto& [from, pair] : current_->form_state.from) {
     if (!pair.are_known) continue;
     const Counts its = ask(from, say("what it has sent in step ", current_->key.step), host);
-    require<ConfigError>(its.sent >= pair.taken, "rank ", rank_.value(), " has taken ", pair.taken,
+    require<ConfigError>(its.sent >= pair.now.taken, "rank ", rank_.value(), " has taken ", pair.now.taken,
                          " messages of rank ", from.value(), ", which has sent ", its.sent, StepMessages::advice);
   }
 }
@@ -41,7 +58,7 @@ void StaticSteps::end(const HostMessages& host, const std::set<WorldRank>& peers
     compare_counts(host, peers);
   else
     for (const auto& [to, pair] : current_->form_state.to)
-      if (pair.are_known) pair.messages.require_count(pair.sent, {rank_, to}, current_->form->name);
+      if (pair.are_known) pair.messages.require_count(pair.now.sent, {rank_, to}, current_->form->name);
   current_.reset();
 }
 
@@ -67,7 +84,7 @@ bool StaticSteps::announces(WorldRank to, const Tag& tag, const std::vector<Payl
   PairMessages& pair = current_->form_state.to[to];
   MessageOutline message = MessageOutline::of(tag, outline);
   if (pair.are_known) {
-    pair.messages.require_same(pair.sent++, message, current_->form->name);
+    pair.messages.require_same(pair.now.sent++, message, current_->form->name);
     return !message.is_on_devices;
   }
   if (current_->form_state.is_new) pair.messages.add(std::move(message));
@@ -99,18 +116,18 @@ MessageOutline StaticSteps::in_this_step(MessageOutline message) const {
 
 MessageOutline StaticSteps::next(WorldRank from) {
   PairMessages& pair = current_->form_state.from.at(from);
-  require<ConfigError>(pair.received < pair.messages.size(), "rank ", rank_.value(), " expects more than the ",
+  require<ConfigError>(pair.now.received < pair.messages.size(), "rank ", rank_.value(), " expects more than the ",
                        pair.messages.size(), " messages that rank ", from.value(), " has sent in the first step of ",
                        current_->form->name, StepMessages::advice);
-  return in_this_step(pair.messages[pair.received++]);
+  return in_this_step(pair.messages[pair.now.received++]);
 }
 
 std::optional<MessageOutline> StaticSteps::next_to_reserve(WorldRank from) {
   PairMessages& pair = current_->form_state.from.at(from);
-  const std::size_t wanted = pair.taken + static_cast<std::size_t>(current_->form->posts);
-  pair.reserved = std::max(pair.reserved, pair.received);
-  if (pair.reserved >= std::min(wanted, pair.messages.size())) return std::nullopt;
-  return in_this_step(pair.messages[pair.reserved++]);
+  const std::size_t wanted = pair.now.taken + static_cast<std::size_t>(current_->form->posts);
+  pair.now.reserved = std::max(pair.now.reserved, pair.now.received);
+  if (pair.now.reserved >= std::min(wanted, pair.messages.size())) return std::nullopt;
+  return in_this_step(pair.messages[pair.now.reserved++]);
 }
 
 std::optional<ReceiveMemory::Given> StaticSteps::memory_of(Tag tag, std::size_t payload, const torch::Tensor& like,

@@ -39,6 +39,12 @@ class StaticSteps {
   /// or fewer messages than in the first step of the form.
   void end(const HostMessages& host, const std::set<WorldRank>& peers);
 
+  /// DataPlane::begin_capture() and so on: the messages between these are those of every repetition. Memory that was
+  /// given before is not given in a capture.
+  void begin_capture();
+  void end_capture();
+  void repeat_capture();
+
   /// Called for every message to `to` before it is sent. In `outline` tensors on the device "meta" stand for those that
   /// travel. Returns whether it is to be announced. Throws ConfigError where it is unlike the one remembered.
   bool announces(WorldRank to, const Tag& tag, const std::vector<Payload>& outline);
@@ -51,7 +57,7 @@ class StaticSteps {
   std::vector<WorldRank> known_senders() const;
   /// The next message of `from`, with its tag in the current step. Throws ConfigError where there was no further one.
   MessageOutline next(WorldRank from);
-  void count_taken(WorldRank from) { ++current_->form_state.from.at(from).taken; }
+  void count_taken(WorldRank from) { ++current_->form_state.from.at(from).now.taken; }
   /// The next message of `from` for which memory is to be reserved; none where there is enough.
   std::optional<MessageOutline> next_to_reserve(WorldRank from);
 
@@ -61,14 +67,19 @@ class StaticSteps {
                                                 const c10::Stream& reader);
 
  private:
-  /// The messages of a form from one rank to another, and how many the current step has had.
-  struct PairMessages {
-    StepMessages messages = {};
-    bool are_known = false;  // both ranks have remembered them
-    std::size_t sent = 0;    // on the sender; the others on the receiver
+  /// Numbers of messages.
+  struct Progress {
+    std::size_t sent = 0;  // on the sender; the others on the receiver
     std::size_t received = 0;
     std::size_t taken = 0;
     std::size_t reserved = 0;
+  };
+  /// The messages of a form from one rank to another.
+  struct PairMessages {
+    StepMessages messages = {};
+    bool are_known = false;  // both ranks have remembered them
+    Progress now = {};       // in the current step
+    Progress captured = {};  // at the end of a capture
   };
   struct FormState {
     bool is_new = true;  // its first step is not complete
@@ -81,6 +92,11 @@ class StaticSteps {
   };
   struct Counts;
 
+  template <class Work>
+  void for_each_pair(const Work& work) {
+    for (auto* pairs : {&current_->form_state.to, &current_->form_state.from})
+      for (auto& [peer, pair] : *pairs) work(pair);
+  }
   bool belongs(const Tag& tag) const { return current_ && current_->key == StepKey{tag.pipeline, tag.step}; }
   MessageOutline in_this_step(MessageOutline message) const;
   void compare_counts(const HostMessages& host, const std::set<WorldRank>& peers);

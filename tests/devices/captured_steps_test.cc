@@ -1,0 +1,273 @@
+// Captured steps (PipelineOptions::capture_steps): trainings by graphs of the test device have the bits of the CPU.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/devices/joined_here.h"
+#include "tests/devices/joined_jobs.h"
+#include "tests/runtime/deep_job.h"
+#include "tests/runtime/u_job.h"
+#include "tests/support/stream_groups.h"
+#include "tests/support/test_device.h"
+
+namespace penstock::test::captured_steps_test {
+namespace {
+
+class CapturedSteps : public testing::Test {
+ protected:
+  void SetUp() override { stream_order().take_violations(); }
+  void TearDown() override { EXPECT_EQ(stream_order().take_violations(), std::vector<std::string>{}); }
+};
+
+/// The third step of 11 samples and the third of 6 are captured, and replayed from then on.
+const std::vector<std::int64_t> batches{11, 11, 11, 6, 11, 6, 6, 6, 11};
+
+std::map<WeightGradients, UOutcome> on_the_cpu(int replicas, int micro_batches) {
+  World world({.stages = 1, .replicas = replicas});
+  std::map<WeightGradients, UOutcome> alone;
+  for (const auto mode : {WeightGradients::stream, WeightGradients::fused}) {
+    UCase one{"gpipe", 1, 1, micro_batches, mode};
+    one.batches = batches;
+    alone[mode] = run_u_job(world, one);
+  }
+  return alone;
+}
+
+/// Skips, ties, running statistics, recompute and dropout under every schedule.
+void compare_captured(World& world, int replicas, int micro_batches) {
+  const auto expected = on_the_cpu(replicas, micro_batches);
+  int cases = 0;
+  for (UCase one : u_cases(world.stages())) {
+    if (one.micro_batches != micro_batches) continue;
+    one.device = "test";
+    one.static_shapes = world.size() > 1;
+    one.capture_steps = true;
+    one.batches = batches;
+    ++cases;
+    ASSERT_EQ(difference(expected.at(one.weight_gradients), run_u_job(world, one)), "") << one.name();
+  }
+  EXPECT_GT(cases, 5);
+  std::cout << cases << " cases, each with " << batches.size() << " steps\n";
+}
+
+TEST_F(CapturedSteps, of_one_rank_equal_the_cpu_under_every_schedule) {
+  World world({.stages = 1});
+  compare_captured(world, 1, 5);
+}
+
+TEST_F(CapturedSteps, of_two_ranks_equal_the_cpu_under_every_schedule) {
+  JoinedWorld joined({.stages = 2}, stream_groups());
+  compare_captured(joined.world, 1, 5);
+}
+
+TEST_F(CapturedSteps, of_three_ranks_equal_the_cpu_under_every_schedule) {
+  JoinedWorld joined({.stages = 3}, stream_groups());
+  compare_captured(joined.world, 1, 2);
+}
+
+TEST_F(CapturedSteps, of_replicas_equal_the_cpu_under_every_schedule) {
+  JoinedWorld joined({.stages = 2, .replicas = 2}, stream_groups());
+  compare_captured(joined.world, 2, 2);
+}
+
+TEST_F(CapturedSteps, of_whatever_else_a_program_does_equal_others) {
+  // In bf16 a layer converts its weights once for all micro-batches of a step.
+  const auto require_equal = [](World& executed, World& captured, bool static_shapes) {
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      const auto expected = state_after_whatever_else(executed, {.precision = precision});
+      const auto got = state_after_whatever_else(
+          captured, {.static_shapes = static_shapes, .capture_steps = true, .precision = precision});
+      for (const auto& [name, tensor] : expected) EXPECT_TRUE(torch::equal(tensor, got.at(name))) << name;
+    }
+  };
+  World alone({.stages = 1});
+  require_equal(alone, alone, false);
+  JoinedWorld executed({.stages = 2}, stream_groups()), captured({.stages = 2}, stream_groups());
+  require_equal(executed.world, captured.world, true);
+}
+
+/// Counts the calls of its forward pass.
+struct CountedNetwork : Cell {
+  std::shared_ptr<std::atomic<int>> calls = std::make_shared<std::atomic<int>>(0);
+  Layer first = add("first", [] { return torch::nn::Linear(6, 8); });
+  Layer drop = add("drop", [] { return Dropout(0.5); });
+  Layer last = add("last", [] { return torch::nn::Linear(8, 4); });
+
+  Value forward(Value x) override {
+    x = apply("count",
+              [calls = calls](const Tensors& v) {
+                ++*calls;
+                return v[0].relu();
+              },
+              {first(x)});
+    return last(drop(x));
+  }
+};
+
+struct Options : PipelineOptions {
+  Options() {
+    micro_batches = 2;
+    device = "test";
+    capture_steps = true;
+  }
+};
+
+struct Trained {
+  explicit Trained(const PipelineOptions& options = Options()) : pipeline(world, network, cross_entropy, options) {
+    pipeline.optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
+  }
+  StepResult step(const StepOptions& options = {}) {
+    return pipeline.train_step(torch::ones({4, 6}), torch::arange(4), options);
+  }
+
+  World world{{.stages = 1}};
+  CountedNetwork network;
+  Pipeline pipeline;
+};
+
+TEST_F(CapturedSteps, are_queued_by_one_call_from_the_fourth_on) {
+  Trained trained;
+  std::vector<double> losses;
+  std::vector<int> calls;
+  for (int step = 0; step < 6; ++step) {
+    const StepResult result = trained.step();
+    losses.push_back(result.loss());
+    calls.push_back(trained.network.calls->load());
+    EXPECT_EQ(result.use().idle.has_value(), step < 2);
+  }
+  EXPECT_EQ(calls, (std::vector<int>{2, 4, 6, 6, 6, 6}));
+  EXPECT_EQ(trained.pipeline.trace().ranks.at(0).size(), 2U) << "captured steps have no times of instructions";
+  trained.pipeline.evaluate(torch::ones({4, 6}), torch::arange(4)).loss();
+  EXPECT_EQ(trained.network.calls->load(), 8);
+
+  Options executed;
+  executed.capture_steps = false;
+  Trained other(executed);
+  for (const double loss : losses) EXPECT_EQ(other.step().loss(), loss);
+}
+
+/// The error of the first of five steps that fails.
+std::string failure_of(Trained& trained) {
+  try {
+    for (int step = 0; step < 5; ++step) trained.step().wait();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(CapturedSteps, of_batches_with_other_shapes_are_refused) {
+  Trained changes;
+  EXPECT_EQ(failure_of(changes), "");
+  try {
+    changes.pipeline.train_step(torch::ones({4, 6}, torch::kFloat64), torch::arange(4)).wait();
+    FAIL();
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what())
+                  .find("input 0 of 4 samples is double [2, 6] and was float [2, 6] when the step "
+                        "was captured: leave out capture_steps"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(CapturedSteps, that_keep_their_outputs_are_executed) {
+  Trained trained;
+  ASSERT_EQ(failure_of(trained), "");
+  const int before = trained.network.calls->load();
+  const StepResult result = trained.step({.keep_outputs = true});
+  EXPECT_EQ(result.outputs()->outputs.at(0).size(0), 4);
+  EXPECT_EQ(trained.network.calls->load(), before + 2);
+}
+
+/// The error of five steps.
+std::string error_of_training(Cell& network) {
+  World world({.stages = 1});
+  Pipeline pipeline(world, network, cross_entropy, Options());
+  pipeline.optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
+  try {
+    for (int step = 0; step < 5; ++step) pipeline.train_step(torch::ones({4, 6}), torch::arange(4)).wait();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// That of a network with a layer "second", which `build` makes.
+template <class Build>
+std::string error_with(const Build& build) {
+  struct Network : Cell {
+    explicit Network(const Build& of_second) : second(add("second", of_second)) {}
+    Layer first = add("first", [] { return torch::nn::Linear(6, 4); });
+    Layer second;
+    Value forward(Value x) override { return second(first(x)); }
+  } network(build);
+  return error_of_training(network);
+}
+
+TEST_F(CapturedSteps, of_layers_that_draw_what_a_graph_would_repeat_are_refused) {
+  const std::string text =
+      " draws random numbers that a captured step would repeat in every step: take penstock::Dropout, or leave out "
+      "capture_steps (--capture-steps)";
+  EXPECT_NE(error_with([] { return torch::nn::Dropout(0.5); }).find("'second'" + text), std::string::npos);
+  EXPECT_EQ(error_with([] { return Dropout(0.5); }), "");
+  struct Noisy : Cell {
+    Layer first = add("first", [] { return torch::nn::Linear(6, 4); });
+    Value forward(Value x) override {
+      x = first(x);
+      return x + normal_like(x);
+    }
+  } noisy;
+  EXPECT_NE(error_of_training(noisy).find("'normal_like'" + text), std::string::npos);
+}
+
+TEST_F(CapturedSteps, of_layers_that_wait_for_the_device_are_refused) {
+  struct Waits : torch::nn::Module {
+    torch::Tensor forward(const torch::Tensor& x) { return x * x.detach().max().item<double>(); }
+  };
+  EXPECT_NE(error_with([] { return std::make_shared<Waits>(); })
+                .find("'second': a number for the host in a capture (while the step was captured, when no layer, loss "
+                      "or function may use the host: leave out capture_steps (--capture-steps) where one does)"),
+            std::string::npos);
+}
+
+std::string refusal_of(World& world, const PipelineOptions& options) {
+  CountedNetwork network;
+  try {
+    Pipeline(world, network, cross_entropy, options);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(CapturedSteps, are_refused_where_there_can_be_no_graph) {
+  World one({.stages = 1}), two({.stages = 2});
+  Options options;
+  options.device = "cpu";
+  EXPECT_EQ(refusal_of(one, options),
+            "steps cannot be captured on the CPU, which has no graphs: give a device, or leave out capture_steps "
+            "(--capture-steps)");
+  EXPECT_EQ(refusal_of(two, Options()),
+            "steps cannot be captured where 2 ranks exchange messages over threads, through their hosts: give "
+            "--transport nccl, or leave out capture_steps (--capture-steps)");
+  JoinedWorld joined({.stages = 2}, stream_groups());
+  EXPECT_EQ(refusal_of(joined.world, Options()),
+            "steps cannot be captured over streams while messages are announced: give static_shapes (--static-shapes), "
+            "too, or leave out capture_steps (--capture-steps)");
+  options = Options();
+  options.count_bytes = true;
+  EXPECT_EQ(
+      refusal_of(one, options),
+      "steps cannot be captured while bytes are counted, which the host does: leave out count_bytes, or leave out "
+      "capture_steps (--capture-steps)");
+}
+
+}  // namespace
+}  // namespace penstock::test::captured_steps_test
