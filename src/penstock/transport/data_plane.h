@@ -6,7 +6,7 @@
 //   * Sent tensors are detached and from then on read-only for both sides. They arrive dense, with the same dtype,
 //     shape, strides and values on every transport. Among threads they share their storage on one device. Between
 //     processes they arrive on the CPU, whatever device they were sent from; on the receiver's device between ranks
-//     that connect() has joined.
+//     that connect() has joined; where it can join some, those that a rank sends to itself stay on their device.
 //   * Tensors on a device are sent as the sender's current stream computes them, and received for the receiver's
 //     current stream on its current device (device_hand_over.h). Neither waits for a device. With device channels they
 //     do not pass through the memory of the host (device_channels.h).

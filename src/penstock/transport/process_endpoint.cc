@@ -10,6 +10,7 @@
 #include "penstock/transport/host_messages.h"
 #include "penstock/transport/host_staging.h"
 #include "penstock/transport/mailboxes.h"
+#include "penstock/transport/message_hand_over.h"
 #include "penstock/transport/physical_device.h"
 #include "penstock/transport/progress_thread.h"
 #include "penstock/transport/records.h"
@@ -44,6 +45,8 @@ class ProcessEndpoint final : public Transport {
     SendRequest request{to, tag, prepare_for_send(std::move(message))};
     if (travels_in_channel({rank(), to}, tag))
       device_channels_->send(std::move(request), host_);
+    else if (stays_on_device(to, tag))
+      send_from_host({to, tag, with_events(std::move(request.message))});
     else if (HostStaging::is_needed(request.message))
       staging_.stage(std::move(request));
     else
@@ -57,7 +60,7 @@ class ProcessEndpoint final : public Transport {
                                                               : host_.receive(from, tag, waiting_for);
     if (tag.traffic != Traffic::background) staging_.order_current_streams();
     progress_thread_.progress().move();
-    return message;
+    return stays_on_device(from, tag) ? taken_over(std::move(message), device_receiver_) : message;
   }
 
   void declare_shape(std::uint32_t pipeline, const std::vector<std::int64_t>& shape) override {
@@ -114,6 +117,11 @@ class ProcessEndpoint final : public Transport {
     return device_channels_ && device_channels_->carries(pair, tag);
   }
 
+  /// The host would wait for its device if a rank's messages to itself passed through it.
+  bool stays_on_device(WorldRank other, const Tag& tag) const {
+    return device_channels_ && other == rank() && tag.traffic < Traffic::result;
+  }
+
   void send_from_host(SendRequest request) {
     auto& [to, tag, message] = request;
     message.sent_ns = now_ns();
@@ -129,6 +137,7 @@ class ProcessEndpoint final : public Transport {
                                [this](WorldRank from, const Tag& tag, const std::string& waiting_for) {
                                  return progress_thread_.mailbox().take(from, tag, waiting_for, progress_thread_);
                                }};
+  DeviceReceiver device_receiver_;  // of this rank's messages to itself
   HostStaging staging_{rank(),
                        {.go_on = [this](SendRequest request) { send_from_host(std::move(request)); },
                         .fail = [this](const std::string& reason) { abort(reason); }}};  // last: it uses the others
