@@ -67,10 +67,8 @@ void StepExecutor::run_on_device(Recorder& recorder) {
   parts_.placement.endpoint().confirm_step();
   results_.begin_read_back();
   parts_.updater.begin_read_back();
+  parts_.placement.endpoint().await_stream(*parts_.device.stream(), say("the end of step ", job_->step));
   const std::vector<std::int64_t> times = marks_->times();
-  // The stream may have gone on because an abort has ended what it waited for.
-  const Transport& transport = parts_.placement.endpoint();
-  if (const auto reason = transport.aborted(); reason && transport.has_device_channels()) throw WorldAborted(*reason);
   results_.end_read_back();
   parts_.updater.end_read_back();
   parts_.clocks.read_marks();
@@ -126,9 +124,7 @@ void StepExecutor::perform(const Instruction& instruction) {
       // No update before all losses are known to be finite: without gradients from later stages only this says so.
       if (job_->refuses_invalid_loss && forwards_left_ == 0) results_.collect();
       return parts_.updater.update(stage(instruction.stage()));
-    case Op::norm:
-      parts_.placement.endpoint().confirm_step();  // the host waits for the norm of its own gradients
-      return parts_.updater.measure_norm();
+    case Op::norm: return parts_.updater.measure_norm();
     case Op::recv_forward:
     case Op::recv_backward: break;
   }

@@ -18,6 +18,8 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/Stream.h>
+
 #include "penstock/base/ids.h"
 #include "penstock/base/tensor.h"
 #include "penstock/transport/tag.h"
@@ -117,6 +119,15 @@ class DataPlane {
   /// nothing without device channels. The ranks of a pair call it at the same time, with their common pairs in the same
   /// order. Throws ConfigError where their devices cannot be joined, and otherwise as receive().
   virtual void connect(const Connections&) {}
+  /// Waits until the work is done that is queued on a stream of this rank's device, and watches the other ranks
+  /// meanwhile, because this work may wait for their transfers. To be called before the host waits for its device in any
+  /// way, since nothing else ends such a wait when a rank is stopped. `what` names the wait in errors: "the loss".
+  /// Throws TransportError when a rank gave no sign of life for the deadline, wherever in the world it is, and in the
+  /// other cases of liveness.h ("rank 1 waits for the loss on its device, behind messages from rank 0, which ..."); and
+  /// WorldAborted when the world has been aborted, which ends transfers: what the device has computed is then worth
+  /// nothing. A device may compute for any time while the ranks live. Does nothing without device channels: work then
+  /// waits for nothing but what has arrived, or for ranks of this process.
+  virtual void await_stream(const c10::Stream&, const std::string&) {}
 
   // Static steps. Every rank calls these for the same steps in the same order; they do nothing without device channels.
   // In the first step of a form the messages are described as ever, and remembered. In the next ones those without
@@ -125,8 +136,8 @@ class DataPlane {
   /// The messages from here to end_step() that belong to `step` are those of `form`. send() then throws ConfigError for
   /// one that is unlike that of the first step.
   virtual void begin_step(const StepKey&, const std::shared_ptr<const StepForm>&) {}
-  /// Waits until the other ranks have sent what this one has received since begin_step(). To be called before the host
-  /// waits for the device, on every rank equally often, because only waits for other ranks have a deadline. Throws as
+  /// Waits until the other ranks have sent what this one has received since begin_step(). To be called on every rank
+  /// equally often, at the end of its instructions: what is sent less is found before the device is waited for. Throws as
   /// receive(), and ConfigError where another rank has sent less.
   virtual void confirm_step() {}
   /// Ends a step of `pipeline`. Throws as receive(), and ConfigError where this rank has not sent all messages of the

@@ -57,6 +57,7 @@ class GroupDeviceChannels final : public DeviceChannels {
   void begin_step(const StepKey& step, const std::shared_ptr<const StepForm>& form) override;
   void confirm_step(const HostMessages& host) override { static_steps_.confirm(host); }
   void end_step(std::uint32_t pipeline, const HostMessages& host) override;
+  std::vector<WorldRank> unconfirmed_senders() const override { return static_steps_.unconfirmed_senders(); }
   std::uint64_t allocations() const override { return allocations_; }
   void abort() noexcept override;
 

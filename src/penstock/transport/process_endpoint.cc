@@ -1,9 +1,13 @@
 #include "penstock/transport/process_endpoint.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
+
+#include <c10/core/Event.h>
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
@@ -93,6 +97,13 @@ class ProcessEndpoint final : public Transport {
       device_channels_->connect(pair, wanted.pipeline);
     }
   }
+  void await_stream(const c10::Stream& stream, const std::string& what) override {
+    if (!device_channels_) return;
+    c10::Event done(stream.device_type());
+    done.record(stream);
+    progress_thread_.wait_until([&] { return done.query(); }, behind_device(),
+                                say(what, " on its device, behind messages"));
+  }
   void begin_step(const StepKey& step, const std::shared_ptr<const StepForm>& form) override {
     if (device_channels_) device_channels_->begin_step(step, form);
   }
@@ -120,6 +131,17 @@ class ProcessEndpoint final : public Transport {
   /// The host would wait for its device if a rank's messages to itself passed through it.
   bool stays_on_device(WorldRank other, const Tag& tag) const {
     return device_channels_ && other == rank() && tag.traffic < Traffic::result;
+  }
+
+  /// Those for which this rank's device may wait: all, because it may wait through the devices of others.
+  std::vector<AwaitedRank> behind_device() const {
+    std::vector<AwaitedRank> ranks;
+    const std::vector<WorldRank> senders = device_channels_->unconfirmed_senders();
+    for (const WorldRank sender : senders) ranks.push_back({sender, /*has_to_send=*/true});
+    for (WorldRank other(0); other.value() < size(); other = other.next())
+      if (other != rank() && std::find(senders.begin(), senders.end(), other) == senders.end())
+        ranks.push_back({other, /*has_to_send=*/false});
+    return ranks;
   }
 
   void send_from_host(SendRequest request) {

@@ -20,18 +20,19 @@ void StaticSteps::begin(const StepKey& step, const std::shared_ptr<const StepFor
   std::erase_if(forms_, [&](const auto& known) { return known.first != form && known.first.use_count() == 1; });
   current_.emplace(CurrentStep{step, form, forms_[form]});
   for (auto* pairs : {&current_->form_state.to, &current_->form_state.from})
-    for (auto& [peer, pair] : *pairs) pair.sent = pair.received = pair.taken = pair.reserved = 0;
+    for (auto& [peer, pair] : *pairs) pair.sent = pair.received = pair.taken = pair.confirmed = pair.reserved = 0;
 }
 
 void StaticSteps::confirm(const HostMessages& host) {
   if (!current_) return;
   for (const auto& [to, pair] : current_->form_state.to)
     if (pair.are_known) tell(to, {.sent = pair.sent}, host);
-  for (const auto& [from, pair] : current_->form_state.from) {
+  for (auto& [from, pair] : current_->form_state.from) {
     if (!pair.are_known) continue;
     const Counts its = ask(from, say("what it has sent in step ", current_->key.step), host);
     require<ConfigError>(its.sent >= pair.taken, "rank ", rank_.value(), " has taken ", pair.taken,
                          " messages of rank ", from.value(), ", which has sent ", its.sent, StepMessages::advice);
+    pair.confirmed = its.sent;
   }
 }
 
@@ -89,6 +90,14 @@ std::vector<WorldRank> StaticSteps::known_senders() const {
   std::vector<WorldRank> senders;
   for (const auto& [from, pair] : current_->form_state.from)
     if (pair.are_known) senders.push_back(from);
+  return senders;
+}
+
+std::vector<WorldRank> StaticSteps::unconfirmed_senders() const {
+  std::vector<WorldRank> senders;
+  if (!current_) return senders;
+  for (const auto& [from, pair] : current_->form_state.from)
+    if (pair.taken > pair.confirmed) senders.push_back(from);
   return senders;
 }
 
