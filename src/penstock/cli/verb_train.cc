@@ -89,9 +89,6 @@ void check(const TrainFlags& flags) {
                        ": give a number of epochs, or 0 for never");
   require<ConfigError>(flags.log_style != "monitor" || flags.on_nan != "go-on",
                        "--log-style monitor stops at an invalid loss: leave --on-nan go-on out, or take another style");
-  require<ConfigError>(
-      !flags.job.static_shapes || flags.on_nan == "go-on", "--static-shapes with --on-nan ", flags.on_nan,
-      ", which waits for the loss before each update: give --on-nan go-on, or leave out --static-shapes");
   require<ConfigError>(flags.on_nan != "rollback" || flags.checkpoints.writes(),
                        "--on-nan rollback returns to the last checkpoint: give --checkpoint DIR too");
   if (launched_as(asked_transport(flags.job.transport)).rank != 0) return;

@@ -65,7 +65,7 @@ struct PipelineOptions {
   /// Steps with equal numbers of samples exchange tensors of the same shapes and types, whatever these contain, and no
   /// layer, loss or hook waits for the device. Over NCCL, most messages of training steps after the first are then not
   /// announced, and values and gradients are received into buffers that the schedule assigns (docs/devices.md). Another
-  /// shape is an error that ends the world. Refused with other transports, which announce nothing, and with fp16.
+  /// shape is an error that ends the world. Refused with other transports, which announce nothing.
   bool static_shapes = false;
   /// Recomputes every layer's activations in the backward pass, unless the layer's annotation overrides it.
   bool recompute = false;

@@ -39,8 +39,6 @@ void require_static_shapes(const PipelineOptions& options, const World& world) {
   require<ConfigError>(context.endpoint->has_device_channels(), "static shapes leave out what announces messages over ",
                        "nccl, and the transport is ", context.endpoint->name(),
                        ", which announces none: leave out static_shapes (--static-shapes)");
-  require<ConfigError>(options.precision != Precision::fp16, "static shapes with the precision fp16, which waits for ",
-                       "the gradients before each update: take bf16, or leave out static_shapes (--static-shapes)");
 }
 
 }  // namespace
