@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <atomic>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -48,6 +49,7 @@ void compare_captured(World& world, int replicas, int micro_batches) {
     one.device = "test";
     one.static_shapes = world.size() > 1;
     one.capture_steps = true;
+    one.refuses_invalid_loss = micro_batches == 2;
     one.batches = batches;
     ++cases;
     ASSERT_EQ(difference(expected.at(one.weight_gradients), run_u_job(world, one)), "") << one.name();
@@ -160,6 +162,37 @@ std::string failure_of(Trained& trained) {
     return error.what();
   }
   return "";
+}
+
+// The rank waits for the graph before its update.
+TEST_F(CapturedSteps, refuse_an_invalid_loss) {
+  Trained trained;
+  const auto step = [&](double input) {
+    return trained.pipeline.train_step(torch::full({4, 6}, input), torch::arange(4), {.refuse_invalid_loss = true});
+  };
+  for (int i = 0; i < 4; ++i) step(1).wait();
+  const int calls = trained.network.calls->load();
+  const auto before = trained.pipeline.state();
+  try {
+    step(std::numeric_limits<double>::quiet_NaN()).wait();
+    FAIL();
+  } catch (const InvalidLoss& error) {
+    EXPECT_STREQ(error.what(),
+                 "the loss of training step 4 is nan in micro-batch 0 (stage 0): input 0 of the batch is "
+                 "not finite");
+  }
+  for (const auto& [name, value] : trained.pipeline.state()) EXPECT_TRUE(torch::equal(value, before.at(name))) << name;
+  const int searched = trained.network.calls->load();
+  EXPECT_GT(searched, calls) << "for the layer";
+  const double loss = step(1).loss();
+  EXPECT_EQ(trained.network.calls->load(), searched);
+
+  Options executed;
+  executed.capture_steps = false;
+  Trained other(executed);
+  for (int i = 0; i < 4; ++i) other.step().wait();
+  other.pipeline.leave_out_step();
+  EXPECT_EQ(other.step().loss(), loss);
 }
 
 TEST_F(CapturedSteps, of_batches_with_other_shapes_are_refused) {

@@ -13,7 +13,7 @@
 
 namespace penstock::test {
 
-/// Every schedule of two and three ranks.
+/// Every schedule of two and three ranks; static steps refuse an invalid loss.
 inline void compare_deep_jobs(const std::optional<DeviceGroups>& groups = {}, bool static_shapes = false) {
   for (const int stages : {2, 3}) {
     DeepOutcome alone;
@@ -26,7 +26,7 @@ inline void compare_deep_jobs(const std::optional<DeviceGroups>& groups = {}, bo
     for (DeepCase one : deep_cases(stages, WeightGradients::stream)) {
       if (one.micro_batches != 3) continue;
       one.device = "test";
-      one.static_shapes = static_shapes;
+      one.static_shapes = one.refuses_invalid_loss = static_shapes;
       ++cases;
       ASSERT_EQ(difference(alone, run_deep_job(joined.world, one, false)), "") << one.name();
     }

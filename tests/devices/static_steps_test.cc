@@ -2,87 +2,23 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <future>
+#include <cmath>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "penstock/transport/receive_memory.h"
-#include "penstock/world/rank_device.h"
-#include "tests/devices/joined_here.h"
 #include "tests/devices/joined_jobs.h"
+#include "tests/devices/static_pair.h"
 #include "tests/support/stream_groups.h"
 #include "tests/support/test_device.h"
 
 namespace penstock::test::static_steps_test {
 namespace {
 
-constexpr std::uint32_t pipeline = 0;
-
-Tag value(std::uint64_t step, int i) {
-  return {.pipeline = pipeline, .traffic = Traffic::forward, .step = step, .to_stage = 1, .micro_batch = i};
-}
-
-/// Two ranks, of which rank 0 sends and rank 1 receives.
-class StaticSteps : public testing::Test {
- protected:
-  void SetUp() override {
-    stream_order().take_violations();
-    const std::vector<RankPair> pairs{{WorldRank(0), WorldRank(1)}, {WorldRank(1), WorldRank(0)}};
-    both([&](int rank) { ranks_[index(rank)]->connect({pipeline, pairs, test_device(rank)}); });
-  }
-  void TearDown() override {
-    close(std::move(ranks_));
-    EXPECT_EQ(stream_order().take_violations(), std::vector<std::string>{});
-  }
-
-  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
-
-  /// Runs `work` for both ranks, each on a thread of its own, the device and stream of which are the rank's.
-  template <class Work>
-  void both(const Work& work) {
-    const auto on_device = [&](int rank) {
-      const RankDeviceGuard guard(devices_[index(rank)]);
-      work(rank);
-      devices_[index(rank)].synchronize();
-    };
-    auto first = std::async(std::launch::async, [&] { on_device(0); });
-    on_device(1);
-    first.get();
-  }
-
-  void begin(int rank, std::uint64_t step) { ranks_[index(rank)]->begin_step({pipeline, step}, forms_[index(rank)]); }
-  void end(int rank) {
-    ranks_[index(rank)]->confirm_step();
-    ranks_[index(rank)]->end_step(pipeline);
-  }
-  void send(std::uint64_t step, int i, const torch::Tensor& tensor) {
-    ranks_[0]->send(WorldRank(1), value(step, i), {{{tensor.to(test_device(0)) * 1, false}}});
-  }
-  torch::Tensor receive(std::uint64_t step, int i) {
-    return ranks_[1]->receive(WorldRank(0), value(step, i), "1RECV_F").payloads[0].tensor;
-  }
-  /// A step of `count` messages, which rank 1 takes in the order of sending and drops.
-  void step_of(std::uint64_t step, int count) {
-    both([&](int rank) {
-      begin(rank, step);
-      for (int i = 0; i < count; ++i) {
-        const torch::Tensor numbers = torch::full({3, 2}, static_cast<double>(step) + i);
-        if (rank == 0)
-          send(step, i, numbers);
-        else
-          EXPECT_TRUE(torch::equal(receive(step, i).cpu(), numbers));
-      }
-      end(rank);
-    });
-  }
-
-  std::vector<std::unique_ptr<Transport>> ranks_ = open_here(2, stream_groups());
-  RankDevice devices_[2] = {RankDevice(test_device(0)), RankDevice(test_device(1))};
-  std::shared_ptr<const StepForm> forms_[2] = {std::make_shared<StepForm>(StepForm{"3 samples"}),
-                                               std::make_shared<StepForm>(StepForm{"3 samples"})};
-};
+using StaticSteps = StaticPair;
 
 TEST_F(StaticSteps, announce_their_messages_in_the_first_step_alone) {
   constexpr int count = 5;
@@ -253,7 +189,7 @@ TEST_F(StaticShapes, of_whatever_else_a_program_does_equal_announced_ones) {
 
 TEST_F(StaticShapes, need_no_announcements_and_no_memory_after_two_steps) {
   constexpr int micro_batches = 4, stages = 2;
-  const auto costs_of_steps = [&](bool static_shapes) {
+  const auto costs_of_steps = [&](bool static_shapes, bool refuses) {
     JoinedWorld joined({.stages = stages}, stream_groups());
     DeepNetwork network;
     Pipeline trained(
@@ -263,7 +199,7 @@ TEST_F(StaticShapes, need_no_announcements_and_no_memory_after_two_steps) {
     const torch::Tensor inputs = torch::randn({8, 6}), targets = torch::arange(8) % 4;
     std::vector<MessageCosts> costs;
     for (int step = 0; step < 5; ++step) {
-      trained.train_step(inputs, targets).wait();
+      trained.train_step(inputs, targets, {.refuse_invalid_loss = refuses}).wait();
       MessageCosts all;
       for (WorldRank rank(0); rank.value() < stages; rank = rank.next()) {
         const MessageCosts of_rank = joined.world.context(rank).endpoint->message_costs();
@@ -274,13 +210,33 @@ TEST_F(StaticShapes, need_no_announcements_and_no_memory_after_two_steps) {
     }
     return costs;
   };
-  const auto announced = costs_of_steps(false), unannounced = costs_of_steps(true);
-  for (const std::size_t step : {3, 4}) {
-    const std::uint64_t with = announced[step].sent - announced[step - 1].sent;
-    EXPECT_EQ(with - (unannounced[step].sent - unannounced[step - 1].sent), stages * (micro_batches - 1U))
-        << "each rank announces its messages, or says at the end that all have been sent";
-    EXPECT_GT(announced[step].allocated, announced[step - 1].allocated);
-    EXPECT_EQ(unannounced[step].allocated, unannounced[step - 1].allocated) << step;
+  for (const bool refuses : {false, true}) {
+    const auto announced = costs_of_steps(false, refuses), unannounced = costs_of_steps(true, refuses);
+    for (const std::size_t step : {3, 4}) {
+      const std::uint64_t with = announced[step].sent - announced[step - 1].sent;
+      EXPECT_EQ(with - (unannounced[step].sent - unannounced[step - 1].sent), stages * (micro_batches - 1U))
+          << "each rank announces its messages, or says at the end that all have been sent";
+      EXPECT_GT(announced[step].allocated, announced[step - 1].allocated);
+      EXPECT_EQ(unannounced[step].allocated, unannounced[step - 1].allocated) << step;
+    }
+  }
+}
+
+TEST_F(StaticShapes, a_loss_that_is_refused_ends_the_world_and_is_named) {
+  JoinedWorld joined({.stages = 2}, stream_groups());
+  DeepNetwork network;
+  Pipeline trained(joined.world, network, cross_entropy, {.micro_batches = 3, .static_shapes = true, .device = "test"});
+  trained.optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
+  torch::Tensor inputs = torch::randn({9, 6});
+  const torch::Tensor targets = torch::arange(9) % 4;
+  const StepOptions refusing{.refuse_invalid_loss = true};
+  for (int step = 0; step < 2; ++step) EXPECT_GT(trained.train_step(inputs, targets, refusing).loss(), 0);
+  inputs[4][2] = std::nan("");
+  try {
+    trained.train_step(inputs, targets, refusing).wait();
+    FAIL();
+  } catch (const RankFailure& error) {
+    EXPECT_STREQ(error.what(), "rank 1 (stage 1) failed at 1F2 of step 2: the loss is nan");
   }
 }
 

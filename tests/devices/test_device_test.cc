@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <future>
+#include <optional>
+
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -149,6 +152,28 @@ TEST_F(TestDevice, a_copy_to_the_host_arrives_when_it_was_waited_for) {
   done.record(c10::impl::VirtualGuardImpl(test_device().type()).getStream(test_device()));
   done.synchronize();
   EXPECT_EQ(host[0].item<float>(), 2);
+}
+
+TEST_F(TestDevice, what_is_behind_an_operation_without_end_is_not_complete) {
+  const c10::Stream stream = new_stream();
+  c10::Event done(test_device().type());
+  const c10::Stream other = new_stream();
+  done.record(stream);
+  EXPECT_TRUE(done.query());
+  std::optional<HeldStream> held(stream);
+  EXPECT_TRUE(done.query());
+  EXPECT_TRUE(other.query());
+  done.record(stream);
+  done.block(other);
+  EXPECT_FALSE(done.query());
+  EXPECT_FALSE(other.query());
+  EXPECT_FALSE(held->stops_a_thread());
+  auto waits = std::async(std::launch::async, [&] { done.synchronize(); });
+  held->wait_for_a_waiter();
+  EXPECT_TRUE(held->stops_a_thread());
+  held.reset();
+  waits.get();
+  EXPECT_TRUE(done.query());
 }
 
 }  // namespace

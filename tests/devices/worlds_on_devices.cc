@@ -29,7 +29,7 @@ std::vector<RankPair> pairs_of(int size) {
   return pairs;
 }
 
-enum class Arrival { on_device, on_cpu, on_device_from_others };
+enum class Arrival { on_device, on_cpu };
 
 WorldUnderTest world(const std::string& name, int size, Arrival arrival, const std::function<Endpoints(int)>& open) {
   const auto each_rank = [=](const WorldUnderTest::RankMain& rank_main) {
@@ -51,9 +51,8 @@ WorldUnderTest world(const std::string& name, int size, Arrival arrival, const s
     close(std::move(endpoints));
     EXPECT_EQ(stream_order().take_violations(), std::vector<std::string>{});
   };
-  const auto arrives_on = [arrival](int from, int to) -> c10::Device {
-    const bool is_on_device = arrival == Arrival::on_device || (arrival != Arrival::on_cpu && from != to);
-    return is_on_device ? test_device(to) : c10::kCPU;
+  const auto arrives_on = [arrival](int to) -> c10::Device {
+    return arrival == Arrival::on_device ? test_device(to) : c10::kCPU;
   };
   return {name + std::to_string(size), each_rank, each_rank, test_device, arrives_on};
 }
@@ -74,8 +73,8 @@ std::vector<WorldUnderTest> worlds_under_test() {
     worlds.push_back(world("threads", size, Arrival::on_device, [](int n) { return open_threads(n, {}); }));
     worlds.push_back(world("through_the_host", size, Arrival::on_cpu, [](int n) { return open_here(n); }));
     worlds.back().encodes = true;
-    worlds.push_back(world("device_channels", size, Arrival::on_device_from_others,
-                           [](int n) { return open_here(n, stream_groups()); }));
+    worlds.push_back(
+        world("device_channels", size, Arrival::on_device, [](int n) { return open_here(n, stream_groups()); }));
     worlds.back().encodes = true;
   }
   return worlds;

@@ -51,6 +51,7 @@ struct DeepCase {
   WeightGradients weight_gradients = WeightGradients::stream;
   std::string device = "cpu";
   bool static_shapes = false;
+  bool refuses_invalid_loss = false;
 
   std::string name() const {
     return say(schedule, " p ", stages, " v ", chunks, " m ", micro_batches,
@@ -102,7 +103,8 @@ inline DeepOutcome run_deep_job(World& world, const DeepCase& one, bool evaluate
   for (const std::int64_t samples : {11, 11, 6}) {
     const torch::Tensor inputs = torch::randn({samples, 6});
     const torch::Tensor targets = torch::arange(samples) % 4;
-    outcome.losses.push_back(pipeline.train_step(inputs, targets).loss());
+    const StepOptions how{.refuse_invalid_loss = one.refuses_invalid_loss};
+    outcome.losses.push_back(pipeline.train_step(inputs, targets, how).loss());
     // An evaluation between the steps adds a number to compare, and must change nothing else.
     if (evaluates && outcome.losses.size() == 2) outcome.losses.push_back(pipeline.evaluate(inputs, targets).loss());
   }

@@ -72,6 +72,7 @@ struct UCase {
   std::string device = "cpu";
   bool static_shapes = false;
   bool capture_steps = false;
+  bool refuses_invalid_loss = false;
   std::vector<std::int64_t> batches = {11, 11, 6};  // samples
 
   std::string name() const {
@@ -133,7 +134,8 @@ inline UOutcome run_u_job(World& world, const UCase& one) {
   for (const std::int64_t samples : one.batches) {
     const torch::Tensor inputs = torch::randn({samples, 2, 8});
     const torch::Tensor targets = torch::arange(samples) % 4;
-    outcome.losses.push_back(pipeline.train_step(inputs, targets).loss());
+    const StepOptions how{.refuse_invalid_loss = one.refuses_invalid_loss};
+    outcome.losses.push_back(pipeline.train_step(inputs, targets, how).loss());
     if (outcome.losses.size() == 2) outcome.losses.push_back(pipeline.evaluate(inputs, targets).loss());
   }
   outcome.state = pipeline.state();

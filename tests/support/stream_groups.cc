@@ -40,9 +40,20 @@ struct Lane {
     std::optional<c10::Event> done{};  // on it, once the two have met
   };
 
+  /// A stream that waits for an end.
+  struct Waiting {
+    explicit Waiting(c10::Stream given) : stream(given), held(given) {}
+    c10::Stream stream;
+    HeldStream held;
+  };
+
+  explicit Lane(Unmet given) : unmet(given) {}
+
+  const Unmet unmet;
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::shared_ptr<End>> sends, receives;  // that have not met
+  std::map<std::shared_ptr<End>, Waiting> waiting;   // for ends that have not met
   bool is_aborted = false;
 
   void add(std::deque<std::shared_ptr<End>>& to, const std::shared_ptr<End>& end) {
@@ -52,8 +63,10 @@ struct Lane {
       to.push_back(end);
       if (!sends.empty() && !receives.empty()) {
         meet(*sends.front(), *receives.front());
-        sends.pop_front();
-        receives.pop_front();
+        for (auto* ends : {&sends, &receives}) {
+          if (const auto waits = waiting.extract(ends->front())) ends->front()->done->block(waits.mapped().stream);
+          ends->pop_front();
+        }
       }
     }
     changed.notify_all();
@@ -122,6 +135,10 @@ class Transfer final : public c10d::Work {
   // Operations on test devices run at once, so that the thread has to wait for what its stream waits for.
   bool wait(std::chrono::milliseconds) override {
     std::unique_lock lock(lane_->mutex);
+    if (lane_->unmet == Unmet::holds_stream && !end_->done && !lane_->is_aborted) {
+      lane_->waiting.try_emplace(end_, current_stream(end_->stream.device()));
+      return true;
+    }
     lane_->changed.wait(lock, [this] { return lane_->is_aborted || end_->done; });
     lane_->require_no_abort();
     end_->done->block(current_stream(end_->done->device()));
@@ -156,6 +173,7 @@ class StreamGroup final : public c10d::Backend {
     {
       const std::lock_guard lock(lane_->mutex);
       lane_->is_aborted = true;
+      lane_->waiting.clear();
     }
     lane_->changed.notify_all();
   }
@@ -183,14 +201,14 @@ class StreamGroup final : public c10d::Backend {
 };
 
 /// The lane that both ends of a group know by a number in their store.
-std::shared_ptr<Lane> lane_of(c10d::Store& store, bool is_first) {
+std::shared_ptr<Lane> lane_of(c10d::Store& store, bool is_first, Unmet unmet) {
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<Lane>> lanes;
   static int made = 0;
   if (is_first) {
     const std::lock_guard lock(mutex);
     const std::string number = std::to_string(made++);
-    const auto lane = lanes[number] = std::make_shared<Lane>();
+    const auto lane = lanes[number] = std::make_shared<Lane>(unmet);
     store.set("lane", std::vector<std::uint8_t>(number.begin(), number.end()));
     return lane;
   }
@@ -201,11 +219,11 @@ std::shared_ptr<Lane> lane_of(c10d::Store& store, bool is_first) {
 
 }  // namespace
 
-DeviceGroups stream_groups() {
-  return {
-      "streams", test_device().type(), [](const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own) {
-        return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<StreamGroup>(lane_of(*store, own.rank == 0), own));
-      }};
+DeviceGroups stream_groups(Unmet unmet) {
+  return {"streams", test_device().type(), [unmet](const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own) {
+            return c10::intrusive_ptr<c10d::Backend>(
+                c10::make_intrusive<StreamGroup>(lane_of(*store, own.rank == 0, unmet), own));
+          }};
 }
 
 }  // namespace penstock::test

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -66,9 +68,93 @@ LateWrites& late_writes() {
   return *writes;
 }
 
+/// The operations without an end that HeldStream queues, and who asks for what is behind them.
+class Holds {
+ public:
+  using Hold = StreamOrder::Operation;
+
+  void add(const Hold& hold) {
+    const std::lock_guard lock(mutex_);
+    held_.push_back({hold});
+  }
+  void remove(const Hold& hold) {
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(held_, [&](const Held& held) { return is_same(held.hold, hold); });
+    }
+    changed_.notify_all();
+  }
+  /// Whether `event` is behind one.
+  bool ask(const StreamClock& event) {
+    const std::lock_guard lock(mutex_);
+    Held* held = find(event);
+    if (held) ++held->times_asked;
+    changed_.notify_all();
+    return held;
+  }
+  /// The thread waits until `event` is behind none.
+  void wait(const StreamClock& event) {
+    std::unique_lock lock(mutex_);
+    if (Held* held = find(event)) held->stops_a_thread = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return !find(event); });
+  }
+  void wait_for_a_waiter(const Hold& hold) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] {
+      const Held& held = of(hold);
+      return held.stops_a_thread || held.times_asked >= times_of_a_waiter;
+    });
+  }
+  bool stops_a_thread(const Hold& hold) {
+    const std::lock_guard lock(mutex_);
+    return of(hold).stops_a_thread;
+  }
+
+ private:
+  /// More than sends and receives ask in a step of a test.
+  static constexpr int times_of_a_waiter = 100;
+
+  struct Held {
+    Hold hold;
+    int times_asked = 0;
+    bool stops_a_thread = false;
+  };
+
+  static bool is_same(const Hold& a, const Hold& b) {
+    return a.stream.index() == b.stream.index() && a.number == b.number;
+  }
+  Held* find(const StreamClock& event) {
+    const auto found = std::ranges::find_if(
+        held_, [&](const Held& held) { return event[held.hold.stream.index()] >= held.hold.number; });
+    return found == held_.end() ? nullptr : &*found;
+  }
+  const Held& of(const Hold& hold) const {
+    return *std::ranges::find_if(held_, [&](const Held& held) { return is_same(held.hold, hold); });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Held> held_;
+};
+
+Holds& holds() {
+  static auto* all = new Holds;
+  return *all;
+}
+
 void synchronize(const char* operation, const StreamClock& event) {
+  holds().wait(event);
   stream_order().synchronize(operation, event);
   late_writes().execute();
+}
+
+/// Whether the event is complete, of which the thread then knows.
+bool query(const StreamClock& event) {
+  if (holds().ask(event)) return false;
+  stream_order().query(event);
+  late_writes().execute();
+  return true;
 }
 
 struct TestEvent {
@@ -134,9 +220,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   bool queryEvent(void* event) const override {
     if (!event) return true;
     static_cast<TestEvent*>(event)->require_executed("the query of an event");
-    stream_order().query(static_cast<TestEvent*>(event)->clock);
-    late_writes().execute();
-    return true;
+    return query(static_cast<TestEvent*>(event)->clock);
   }
   void synchronizeEvent(void* event) const override {
     if (!event) return;
@@ -153,9 +237,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   bool queryStream(const c10::Stream& stream) const override {
     Capture::refuse("the query of a stream");
-    stream_order().query(stream_order().record(number_of(stream)));
-    late_writes().execute();
-    return true;
+    return query(stream_order().record(number_of(stream)));
   }
   void synchronizeStream(const c10::Stream& stream) const override { wait_for("stream", number_of(stream)); }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
@@ -285,9 +367,19 @@ void write_later(c10::Storage to, std::size_t offset, std::vector<char> data, St
   late_writes().add({std::move(to), offset, std::move(data), stream, number});
 }
 
+// What a stream has waited for by the end of a hold is known only then.
 void wait_for(const char* operation, StreamNumber stream) {
   Capture::refuse(operation);
+  holds().wait(stream_order().record(stream));
   synchronize(operation, stream_order().record(stream));
 }
+
+HeldStream::HeldStream(c10::Stream stream)
+    : hold_(stream_order().launch("an endless operation", number_of(stream), {})) {
+  holds().add(hold_);
+}
+HeldStream::~HeldStream() { holds().remove(hold_); }
+void HeldStream::wait_for_a_waiter() const { holds().wait_for_a_waiter(hold_); }
+bool HeldStream::stops_a_thread() const { return holds().stops_a_thread(hold_); }
 
 }  // namespace penstock::test

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/Stream.h>
 
 #include "tests/support/stream_order.h"
 
@@ -24,4 +25,23 @@ inline c10::Device test_device(int index = 0) {
 
 /// The order of all operations on test devices in this process.
 StreamOrder& stream_order();
+
+/// Queues an operation on a stream that takes as long as this object lives. Operations behind it run at once as ever, but
+/// events that are ordered behind it, on whatever stream, answer that they are not complete, and threads that wait for
+/// them wait.
+class HeldStream {
+ public:
+  explicit HeldStream(c10::Stream stream);
+  ~HeldStream();
+  HeldStream(const HeldStream&) = delete;
+  HeldStream& operator=(const HeldStream&) = delete;
+
+  /// Waits until a thread waits for what is behind the operation, or asks for it again and again.
+  void wait_for_a_waiter() const;
+  /// Whether a thread has waited for it instead of asking.
+  bool stops_a_thread() const;
+
+ private:
+  const StreamOrder::Operation hold_;
+};
 }  // namespace penstock::test

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <deque>
 #include <latch>
+#include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -330,17 +332,23 @@ struct KnownPeers final : PeerWatch {
   void wait_begins(WorldRank) override {}
   void wait_ends() override {}
   void ask(WorldRank) override { ++questions; }
-  std::optional<PeerStatus> status(WorldRank) const override { return known; }
+  std::optional<PeerStatus> status(WorldRank rank) const override {
+    const auto other = others.find(rank);
+    return other == others.end() ? known : other->second;
+  }
   bool status_is_delayed() const override { return true; }
-  Contact contact(WorldRank) const override { return heard; }
+  Contact contact(WorldRank rank) const override { return rank == silent.value_or(rank) ? heard : Contact{}; }
   std::optional<PeerStatus> known;
   Contact heard;
+  std::map<WorldRank, PeerStatus> others = {};     // of whom another status is known
+  std::optional<WorldRank> silent = std::nullopt;  // `heard` is of this one alone; none: of all
   int questions = 0;
 };
 
 /// Rank 1 waits for rank 0, and the test sets the clock: what a busy machine does to the test's thread changes nothing.
 struct TimedWait {
-  explicit TimedWait(WaitPolicy given) : policy(given) {}
+  explicit TimedWait(WaitPolicy given, const std::vector<AwaitedRank>& awaited = {{WorldRank(0)}})
+      : policy(given), guard(WorldRank(1), awaited, policy, peers, begin) {}
 
   void check() { guard.check("1RECV_F0", now); }
   /// To the time of the next check, which is made.
@@ -356,7 +364,7 @@ struct TimedWait {
   std::int64_t now = begin;
   KnownPeers peers;
   WaitPolicy policy;
-  WaitGuard guard{WorldRank(1), WorldRank(0), policy, peers, now};
+  WaitGuard guard;
 };
 
 TEST(Contact, its_newest_message_or_answer_says_where_a_rank_was) {
@@ -407,6 +415,44 @@ TEST(Deadline, counts_from_when_this_rank_learns_that_the_other_has_left) {
       },
       TransportError);
   EXPECT_EQ(wait.now - learned, std::chrono::nanoseconds(wait.policy.deadline).count());
+}
+
+/// What a wait for the device of rank 1 watches: rank 0 has still to send to it.
+const std::vector<AwaitedRank> behind_device{{WorldRank(0)}, {WorldRank(2), false}, {WorldRank(3), false}};
+
+TEST(Deadline, any_of_several_ranks_may_be_the_silent_one) {
+  TimedWait wait({.deadline = 40ms}, behind_device);
+  wait.peers.silent = WorldRank(3);
+  wait.goes_on_for(60ms);
+  EXPECT_EQ(wait.peers.questions % 3, 0);
+  wait.peers.heard.unanswered_ns = wait.now;
+  try {
+    wait.goes_on_for(60ms);
+    FAIL();
+  } catch (const TransportError& error) {
+    EXPECT_STREQ(error.what(),
+                 "rank 1 waits for 1RECV_F0 from rank 3, which has never answered (no sign of life for 0.04 s)");
+  }
+}
+
+TEST(Deadline, of_several_ranks_those_may_leave_that_have_nothing_to_send) {
+  TimedWait wait({.deadline = 40ms}, behind_device);
+  const auto left = [&] { return PeerStatus{end_position, wait.begin, wait.begin, wait.now, std::nullopt}; };
+  wait.peers.others = {{WorldRank(2), left()}, {WorldRank(3), left()}};
+  EXPECT_NO_THROW(wait.goes_on_for(10s));
+  wait.peers.others[WorldRank(0)] = left();
+  EXPECT_THROW(wait.goes_on_for(80ms), TransportError);
+}
+
+TEST(StallLimit, of_several_ranks_one_may_make_progress) {
+  TimedWait wait({.stall_limit = 1s}, behind_device);
+  wait.peers.known = PeerStatus{Position{}, wait.begin, wait.begin, wait.begin, std::nullopt};
+  const auto moves = [&] { return PeerStatus{Position{}, wait.begin, wait.now, wait.now, std::nullopt}; };
+  for (int i = 0; i < 10; ++i) {
+    wait.peers.others[WorldRank(2)] = moves();
+    EXPECT_NO_THROW(wait.goes_on_for(500ms));
+  }
+  EXPECT_THROW(wait.goes_on_for(2s), TransportError);
 }
 
 TEST(Deadline, a_stall_is_found_one_period_after_its_limit) {

@@ -26,7 +26,7 @@ struct WorldUnderTest {
   /// The device from which a rank sends.
   std::function<c10::Device(int rank)> device = [](int) -> c10::Device { return c10::kCPU; };
   /// The device on which `to` gets what `from` sends from its own.
-  std::function<c10::Device(int from, int to)> arrives_on = [](int, int) -> c10::Device { return c10::kCPU; };
+  std::function<c10::Device(int to)> arrives_on = [](int) -> c10::Device { return c10::kCPU; };
 
   /// Whether ranks are processes, or as if they were: their messages are encoded.
   bool encodes = false;

@@ -126,7 +126,7 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
         ->delimiter(',');
     where->add_flag("--static-shapes", static_shapes,
                     "transport nccl: batches of one size exchange tensors of one shape, so most messages after the "
-                    "first step need no announcement; any other shape is an error; needs --on-nan go-on");
+                    "first step need no announcement; any other shape is an error");
   }
 
   CLI::App* numbers = &in_theme(app, "Numerics");

@@ -89,12 +89,6 @@ void check(const TrainFlags& flags) {
                        ": give a number of epochs, or 0 for never");
   require<ConfigError>(flags.log_style != "monitor" || flags.on_nan != "go-on",
                        "--log-style monitor stops at an invalid loss: leave --on-nan go-on out, or take another style");
-  require<ConfigError>(
-      !flags.job.static_shapes || flags.on_nan == "go-on", "--static-shapes with --on-nan ", flags.on_nan,
-      ", which waits for the loss before each update: give --on-nan go-on, or leave out --static-shapes");
-  require<ConfigError>(
-      !flags.job.capture_steps || flags.on_nan == "go-on", "--capture-steps with --on-nan ", flags.on_nan,
-      ", which waits for the loss before each update: give --on-nan go-on, or leave out --capture-steps");
   require<ConfigError>(!flags.job.capture_steps || !flags.shows_steps(),
                        "--capture-steps with --trace, --svg or --report: the instructions of captured steps have no ",
                        "times: leave one of them out");
@@ -412,7 +406,7 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->add_flag(
       "--capture-steps", flags->job.capture_steps,
       "on a GPU, from the third step of a size on: each rank queues its work but for the update by one call, "
-      "as a CUDA graph; over nccl with --static-shapes; needs --on-nan go-on");
+      "as a CUDA graph; over nccl with --static-shapes");
   verb->add_flag("--verbose", flags->verbose, "print the number of parameters of each rank");
   verb->add_option("--save-weights", flags->save_weights,
                    "at the end, write the weights as a .safetensors file; so without --checkpoint, too, when "

@@ -62,7 +62,9 @@ torch::Tensor JobResults::add(const Tensors& outputs, BatchRows& rows, MicroBatc
     const Metric& metric = job_->metrics[i];
     const bool is_later = is_on_device() && metric.count_on_device;
     counted.metrics.push_back(is_later ? metric.count_on_device(in_full, targets) : torch::Tensor());
-    if (!is_later) numbers_.metrics[i] += metric.count(in_full, targets);
+    if (is_later) continue;
+    if (is_on_device()) await_device(say("the metric '", metric.name, "'"));
+    numbers_.metrics[i] += metric.count(in_full, targets);
   }
   if (is_on_device()) counted_.push_back(std::move(counted));
   return sum;
@@ -84,11 +86,9 @@ void JobResults::end_forward() {
   if (--forwards_left_ > 0) return;
   if (is_on_device() && !job_->inference) {
     has_to_send_ = true;
-    if (!job_->refuses_invalid_loss) return;
-    begin_read_back();
-    current_stream(setting_.device).synchronize();
-    end_read_back();
+    if (job_->refuses_invalid_loss) read_back();
   } else {
+    if (is_on_device()) await_device("the outputs");
     send();
   }
 }
@@ -98,6 +98,18 @@ void JobResults::set_counted(const std::vector<Counted>& counted) {
   counted_ = counted;
   forwards_left_ = 0;
   has_to_send_ = true;
+  if (job_->refuses_invalid_loss) read_back();
+}
+
+void JobResults::read_back() {
+  begin_read_back();
+  await_device("the loss");
+  current_stream(setting_.device).synchronize();
+  end_read_back();
+}
+
+void JobResults::await_device(const std::string& what) {
+  placement_.endpoint().await_stream(current_stream(setting_.device), what);
 }
 
 void JobResults::begin_read_back() {

@@ -1,6 +1,7 @@
 // The results of one job on a rank of the last stage: the loss and the metrics of a step, and the network's outputs.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "penstock/base/error.h"
@@ -75,6 +76,10 @@ class JobResults {
   bool is_on_device() const { return !setting_.device.is_cpu(); }
   /// Adds the numbers of a micro-batch, which are on the host.
   void add_numbers(const Counted& counted);
+  /// Sends the results when the device has them: waits for it.
+  void read_back();
+  /// To be called before the host waits for `what` of its device (DataPlane::await_stream).
+  void await_device(const std::string& what);
   void send();
   void keep_outputs();
 

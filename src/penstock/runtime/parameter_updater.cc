@@ -5,12 +5,14 @@
 
 #include "penstock/base/device_copy.h"
 #include "penstock/base/error.h"
+#include "penstock/transport/device_hand_over.h"
 
 namespace penstock {
 
-ParameterUpdater::ParameterUpdater(const RankStages& stages, GradientReducer& reducer, StageHistories& histories,
-                                   const RankSetting& setting)
-    : stages_(stages),
+ParameterUpdater::ParameterUpdater(const StagePlacement& placement, const RankStages& stages, GradientReducer& reducer,
+                                   StageHistories& histories, const RankSetting& setting)
+    : placement_(placement),
+      stages_(stages),
       reducer_(reducer),
       histories_(histories),
       device_(setting.device),
@@ -93,6 +95,8 @@ void ParameterUpdater::measure_norm() {
   for (const auto& stage : stages_) run_hooks(*stage);
   const torch::Tensor norm = reducer_.norm(device_);
   // Whether a dynamic loss scale skips the update is decided by the host.
+  if (!device_.is_cpu() && scaler_.is_dynamic())
+    placement_.endpoint().await_stream(current_stream(device_), "the gradient norm");
   if (device_.is_cpu() || scaler_.is_dynamic())
     set_norm(norm.item<double>() / loss_scale());
   else

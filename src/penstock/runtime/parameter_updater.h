@@ -15,6 +15,7 @@
 #include "penstock/runtime/rank_setting.h"
 #include "penstock/runtime/stage.h"
 #include "penstock/runtime/stage_history.h"
+#include "penstock/runtime/stage_placement.h"
 #include "penstock/runtime/step_job.h"
 #include "penstock/runtime/weight_average.h"
 
@@ -23,9 +24,9 @@ namespace penstock {
 /// Used on its rank's thread, except for const functions while the rank is idle.
 class ParameterUpdater {
  public:
-  /// `stages`, `reducer` and `histories` must outlive it.
-  ParameterUpdater(const RankStages& stages, GradientReducer& reducer, StageHistories& histories,
-                   const RankSetting& setting);
+  /// `placement`, `stages`, `reducer` and `histories` must outlive it.
+  ParameterUpdater(const StagePlacement& placement, const RankStages& stages, GradientReducer& reducer,
+                   StageHistories& histories, const RankSetting& setting);
 
   /// Makes an optimiser for the parameters of each stage, instead of earlier ones.
   void make_optimizers(const OptimizerFactory& factory);
@@ -68,6 +69,7 @@ class ParameterUpdater {
   /// Whether the update is skipped. REQUIRES: the norm has been measured.
   bool skips_update() const;
 
+  const StagePlacement& placement_;
   const RankStages& stages_;
   GradientReducer& reducer_;
   StageHistories& histories_;

@@ -40,8 +40,6 @@ void require_static_shapes(const PipelineOptions& options, const World& world) {
   require<ConfigError>(context.endpoint->has_device_channels(), "static shapes leave out what announces messages over ",
                        "nccl, and the transport is ", context.endpoint->name(),
                        ", which announces none: leave out static_shapes (--static-shapes)");
-  require<ConfigError>(options.precision != Precision::fp16, "static shapes with the precision fp16, which waits for ",
-                       "the gradients before each update: take bf16, or leave out static_shapes (--static-shapes)");
 }
 
 void require_captures(const PipelineOptions& options, const World& world) {
@@ -59,7 +57,6 @@ void require_captures(const PipelineOptions& options, const World& world) {
            "--transport nccl");
   if (endpoint.has_device_channels() && !options.static_shapes)
     refuse("over ", endpoint.name(), " while messages are announced: give static_shapes (--static-shapes), too");
-  if (options.precision == Precision::fp16) refuse("with fp16, whose loss scale the host decides: take bf16");
   if (options.count_bytes) refuse("while bytes are counted, which the host does: leave out count_bytes");
 }
 

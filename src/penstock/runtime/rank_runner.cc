@@ -18,7 +18,7 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& training, cons
       micro_batches_(training.micro_batches),
       histories_(setting.keep_last_step && placement_.replica() == Replica(0)),  // which gives the state
       reducer_(placement_, stages_),
-      updater_(stages_, reducer_, histories_, setting_),
+      updater_(placement_, stages_, reducer_, histories_, setting_),
       copies_(placement_, stages_),
       clocks_(stages_, device_),
       executor_({staged.graph, setting_, device_, placement_, stages_, reducer_, updater_, histories_, clocks_}),
@@ -77,7 +77,7 @@ void RankRunner::run(const StepJob& job) {
   if (failure && job.inference) job.inference->state->fail(failure);
   job_ = nullptr;
   executor_.clear(failure != nullptr);
-  if (failure) graphs_.clear();
+  if (failure) graphs_.forget_uncaptured();
   // Gradients are kept for the next part of the step.
   const bool keeps_gradients = job.part == StepPart::forward_backward || job.part == StepPart::reduce;
   if (failure || (job.training && !keeps_gradients)) reducer_.clear();

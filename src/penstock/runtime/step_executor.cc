@@ -80,10 +80,8 @@ void StepExecutor::run_on_device(Recorder& recorder) {
   parts_.placement.endpoint().confirm_step();
   results_.begin_read_back();
   parts_.updater.begin_read_back();
+  parts_.placement.endpoint().await_stream(*parts_.device.stream(), say("the end of step ", job_->step));
   const std::vector<std::int64_t> times = marks_->times();
-  // The stream may have gone on because an abort has ended what it waited for.
-  const Transport& transport = parts_.placement.endpoint();
-  if (const auto reason = transport.aborted(); reason && transport.has_device_channels()) throw WorldAborted(*reason);
   results_.end_read_back();
   parts_.updater.end_read_back();
   parts_.clocks.read_marks();
@@ -96,6 +94,7 @@ void StepExecutor::run_on_device(Recorder& recorder) {
 
 // What is not on the device is done before the replay, and before the capture, which executes nothing.
 void StepExecutor::run_graph(std::span<const Program::Action> actions) {
+  begin(actions.front().instruction);
   rows_.fix(graph_->rows, parts_.stages);
   for (const auto& stage : parts_.stages) parts_.histories.of(stage->id()).before_forward(*stage, job_->training_step);
   if (graph_->graph.is_captured())
@@ -106,7 +105,12 @@ void StepExecutor::run_graph(std::span<const Program::Action> actions) {
   graph_->numbers.write(job_->training_step);
   graph_->graph.replay();
   for (const auto& stage : parts_.stages) stage->gradients().set_sums(graph_->sums.at(stage->id()));
-  results_.set_counted(graph_->counted);
+  try {
+    results_.set_counted(graph_->counted);
+  } catch (const NonFiniteLoss& error) {
+    current_ = Instruction::compute(Op::forward, parts_.placement.last_stage(), error.micro_batch());
+    throw;
+  }
   forwards_left_ = 0;
 }
 
@@ -195,9 +199,7 @@ void StepExecutor::perform(const Instruction& instruction) {
       // No update before all losses are known to be finite: without gradients from later stages only this says so.
       if (job_->refuses_invalid_loss && forwards_left_ == 0) results_.collect();
       return parts_.updater.update(stage(instruction.stage()));
-    case Op::norm:
-      parts_.placement.endpoint().confirm_step();  // the host waits for the norm of its own gradients
-      return parts_.updater.measure_norm();
+    case Op::norm: return parts_.updater.measure_norm();
     case Op::recv_forward:
     case Op::recv_backward: break;
   }
@@ -230,7 +232,8 @@ void StepExecutor::forward(Stage& stage, MicroBatch micro_batch) {
     bytes->forward_done(context_of(stage, micro_batch), done.activations, done.sends, comes_from_others(stage));
   messages_.put_values(stage.part(), micro_batch, std::move(done.sends));
   if (job_->training) activations_.put(stage.id(), micro_batch, std::move(done.activations));
-  if (stage.id() == parts_.placement.last_stage()) results_.end_forward();
+  // In a capture there is no number to wait for.
+  if (stage.id() == parts_.placement.last_stage() && !is_capturing_) results_.end_forward();
 }
 
 Stage::Forwarded StepExecutor::run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch) {

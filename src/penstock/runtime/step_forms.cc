@@ -11,7 +11,7 @@
 namespace penstock {
 
 std::shared_ptr<const StepForm> StepForms::of(const StepJob& job) {
-  if (!setting_.has_static_steps() || !job.training || job.is_later_part() || job.refuses_invalid_loss) return nullptr;
+  if (!setting_.has_static_steps() || !job.training || job.is_later_part()) return nullptr;
   auto& form = known_[{job.layout.samples(), job.part}];
   if (!form) form = made_for(job);
   return form;

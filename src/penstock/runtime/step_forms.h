@@ -21,9 +21,7 @@ class StepForms {
   StepForms(const StagePlacement& placement, const RankSetting& setting) : placement_(placement), setting_(setting) {}
 
   /// The form of a job: one for each number of samples, of whole steps and of forward_backward. Null for jobs that are
-  /// not static: without these options; the later parts of a step, evaluations and inferences; and steps that refuse an
-  /// invalid loss, for which one rank waits for its device in the middle of the step: that wait has no deadline while
-  /// another rank has still to send.
+  /// not static: without these options, and the later parts of a step, evaluations and inferences.
   std::shared_ptr<const StepForm> of(const StepJob& job);
   /// To be called between steps, on all ranks, when the next ones exchange other messages.
   void clear() { known_.clear(); }

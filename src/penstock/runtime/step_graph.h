@@ -47,8 +47,12 @@ class StepGraphs {
   /// That of a job of `form`, which may be null; null for jobs that are not captured: without capture_steps; jobs
   /// without a form; and steps that keep their outputs, or whose layers are timed.
   StepGraph* of(const StepJob& job, const std::shared_ptr<const StepForm>& form, bool are_layers_timed);
-  /// To be called between steps, when the next ones compute something else, and after a failure.
+  /// To be called between steps, when the next ones compute something else.
   void clear() { graphs_.clear(); }
+  /// To be called after a failure, which may have ended a capture.
+  void forget_uncaptured() {
+    std::erase_if(graphs_, [](const auto& known) { return !known.second.graph.is_captured(); });
+  }
 
  private:
   const RankSetting& setting_;

@@ -6,7 +6,7 @@
 //   * Sent tensors are detached and from then on read-only for both sides. They arrive dense, with the same dtype,
 //     shape, strides and values on every transport. Among threads they share their storage on one device. Between
 //     processes they arrive on the CPU, whatever device they were sent from; on the receiver's device between ranks
-//     that connect() has joined.
+//     that connect() has joined; where it can join some, those that a rank sends to itself stay on their device.
 //   * Tensors on a device are sent as the sender's current stream computes them, and received for the receiver's
 //     current stream on its current device (device_hand_over.h). Neither waits for a device. With device channels they
 //     do not pass through the memory of the host (device_channels.h).
@@ -17,6 +17,8 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <c10/core/Stream.h>
 
 #include "penstock/base/ids.h"
 #include "penstock/base/tensor.h"
@@ -117,6 +119,15 @@ class DataPlane {
   /// nothing without device channels. The ranks of a pair call it at the same time, with their common pairs in the same
   /// order. Throws ConfigError where their devices cannot be joined, and otherwise as receive().
   virtual void connect(const Connections&) {}
+  /// Waits until the work is done that is queued on a stream of this rank's device, and watches the other ranks
+  /// meanwhile, because this work may wait for their transfers. To be called before the host waits for its device in any
+  /// way, since nothing else ends such a wait when a rank is stopped. `what` names the wait in errors: "the loss".
+  /// Throws TransportError when a rank gave no sign of life for the deadline, wherever in the world it is, and in the
+  /// other cases of liveness.h ("rank 1 waits for the loss on its device, behind messages from rank 0, which ..."); and
+  /// WorldAborted when the world has been aborted, which ends transfers: what the device has computed is then worth
+  /// nothing. A device may compute for any time while the ranks live. Does nothing without device channels: work then
+  /// waits for nothing but what has arrived, or for ranks of this process.
+  virtual void await_stream(const c10::Stream&, const std::string&) {}
 
   // Static steps. Every rank calls these for the same steps in the same order; they do nothing without device channels.
   // In the first step of a form the messages are described as ever, and remembered. In the next ones those without
@@ -125,8 +136,8 @@ class DataPlane {
   /// The messages from here to end_step() that belong to `step` are those of `form`. send() then throws ConfigError for
   /// one that is unlike that of the first step.
   virtual void begin_step(const StepKey&, const std::shared_ptr<const StepForm>&) {}
-  /// Waits until the other ranks have sent what this one has received since begin_step(). To be called before the host
-  /// waits for the device, on every rank equally often, because only waits for other ranks have a deadline. Throws as
+  /// Waits until the other ranks have sent what this one has received since begin_step(). To be called on every rank
+  /// equally often, at the end of its instructions: what is sent less is found before the device is waited for. Throws as
   /// receive(), and ConfigError where another rank has sent less.
   virtual void confirm_step() {}
   /// Between these calls, in a step of which all messages are known, the current stream of the rank's device captures

@@ -60,6 +60,7 @@ class GroupDeviceChannels final : public DeviceChannels {
   void end_capture() override;
   void repeat_capture() override;
   void end_step(std::uint32_t pipeline, const HostMessages& host) override;
+  std::vector<WorldRank> unconfirmed_senders() const override { return static_steps_.unconfirmed_senders(); }
   std::uint64_t allocations() const override { return allocations_; }
   void abort() noexcept override;
 

@@ -22,7 +22,8 @@
 // Static steps (data_plane.h) have announcements in the first step of their form alone (static_steps.h), but for
 // messages with tensors on the CPU. In a later step the receiver queues a receive when it takes the message, without
 // waiting for its sender, into the buffer that the schedule assigns. One message for each pair of ranks at the end of the
-// instructions says that all has been sent.
+// instructions says that all has been sent. Where the host waits for its device before, it watches the senders meanwhile
+// (DataPlane::await_stream).
 //
 //   rank 0, thread   F0 SEND_F0   F1 SEND_F1   ...   sent ----------+
 //   pair 0>1         send 0, send 1  ====  receive 0, receive 1     |
@@ -79,6 +80,8 @@ class DeviceChannels {
   virtual void end_capture() = 0;
   virtual void repeat_capture() = 0;
   virtual void end_step(std::uint32_t pipeline, const HostMessages& host) = 0;
+  /// The ranks of which messages of the current step were taken that nothing says they have sent.
+  virtual std::vector<WorldRank> unconfirmed_senders() const = 0;
 
   /// How many tensors were received into memory that is not that of an earlier one of a static step. Any thread.
   virtual std::uint64_t allocations() const = 0;

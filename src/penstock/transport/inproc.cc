@@ -6,8 +6,8 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
-#include "penstock/transport/device_hand_over.h"
 #include "penstock/transport/mailboxes.h"
+#include "penstock/transport/message_hand_over.h"
 #include "penstock/transport/progress.h"
 #include "penstock/transport/transport.h"
 #include "penstock/transport/wire.h"
@@ -29,13 +29,6 @@ struct ThreadWorld {
   std::mutex aborting;                       // so that every mailbox gets the same first reason
 };
 
-std::shared_ptr<const DeviceEvents> events_of(const Message& message) {
-  std::vector<torch::Tensor> tensors;
-  for (const Payload& payload : message.payloads)
-    if (payload.tensor.defined() && !payload.tensor.is_cpu()) tensors.push_back(payload.tensor);
-  return tensors.empty() ? nullptr : DeviceEvents::of(tensors);
-}
-
 class ThreadEndpoint final : public Transport, private PeerWatch {
  public:
   ThreadEndpoint(std::shared_ptr<ThreadWorld> world, WorldRank rank) : world_(std::move(world)), rank_(rank) {}
@@ -49,8 +42,7 @@ class ThreadEndpoint final : public Transport, private PeerWatch {
   void send(WorldRank to, const Tag& tag, Message message) override {
     require_can_send(to);
     const std::int64_t begin = now_ns();
-    Message sent = prepare_for_send(std::move(message));
-    sent.ready = events_of(sent);
+    Message sent = with_events(prepare_for_send(std::move(message)));
     sent.sent_ns = begin;
     sent.arrived_ns = now_ns();
     world_->mailboxes[to.index()].put(rank_, tag, std::move(sent));
@@ -61,10 +53,7 @@ class ThreadEndpoint final : public Transport, private PeerWatch {
     require_rank(from);
     Message message = world_->mailboxes[rank_.index()].take(from, tag, waiting_for, *this);
     own_progress().move();
-    if (message.ready)
-      for (Payload& payload : message.payloads)
-        payload.tensor = device_receiver_.receive(payload.tensor, *message.ready);
-    return message;
+    return taken_over(std::move(message), device_receiver_);
   }
 
   void report_progress(const Position& position) override { own_progress().report(position); }

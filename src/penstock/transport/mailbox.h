@@ -182,7 +182,7 @@ class alignas(128) Mailbox {
 
   /// Returns, with the lock held, when the awaited message has arrived, or after an abort or a cancellation.
   void sleep(std::unique_lock<std::mutex>& lock, std::string_view waiting_for, PeerWatch& watch) {
-    WaitGuard guard(owner_, awaited_->from, policy_, watch, now_ns());
+    WaitGuard guard(owner_, {AwaitedRank{awaited_->from}}, policy_, watch, now_ns());
     if (!wake_.load(std::memory_order_relaxed)) watch.sleep_begins();
     while (!wake_.load(std::memory_order_relaxed)) {
       arrived_.wait_until(lock, time_point_of(guard.next_check_ns()),

@@ -1,15 +1,20 @@
 #include "penstock/transport/process_endpoint.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
+
+#include <c10/core/Event.h>
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/transport/host_messages.h"
 #include "penstock/transport/host_staging.h"
 #include "penstock/transport/mailboxes.h"
+#include "penstock/transport/message_hand_over.h"
 #include "penstock/transport/physical_device.h"
 #include "penstock/transport/progress_thread.h"
 #include "penstock/transport/records.h"
@@ -44,6 +49,8 @@ class ProcessEndpoint final : public Transport {
     SendRequest request{to, tag, prepare_for_send(std::move(message))};
     if (travels_in_channel({rank(), to}, tag))
       device_channels_->send(std::move(request), host_);
+    else if (stays_on_device(to, tag))
+      send_from_host({to, tag, with_events(std::move(request.message))});
     else if (HostStaging::is_needed(request.message))
       staging_.stage(std::move(request));
     else
@@ -57,7 +64,7 @@ class ProcessEndpoint final : public Transport {
                                                               : host_.receive(from, tag, waiting_for);
     if (tag.traffic != Traffic::background && !is_capturing_) staging_.order_current_streams();
     progress_thread_.progress().move();
-    return message;
+    return stays_on_device(from, tag) ? taken_over(std::move(message), device_receiver_) : message;
   }
 
   void declare_shape(std::uint32_t pipeline, const std::vector<std::int64_t>& shape) override {
@@ -89,6 +96,13 @@ class ProcessEndpoint final : public Transport {
                            name(), " needs one for each rank: give each rank its own, or use --transport gloo");
       device_channels_->connect(pair, wanted.pipeline);
     }
+  }
+  void await_stream(const c10::Stream& stream, const std::string& what) override {
+    if (!device_channels_) return;
+    c10::Event done(stream.device_type());
+    done.record(stream);
+    progress_thread_.wait_until([&] { return done.query(); }, behind_device(),
+                                say(what, " on its device, behind messages"));
   }
   void begin_step(const StepKey& step, const std::shared_ptr<const StepForm>& form) override {
     is_capturing_ = false;  // an earlier capture may have failed
@@ -127,6 +141,22 @@ class ProcessEndpoint final : public Transport {
     return device_channels_ && device_channels_->carries(pair, tag);
   }
 
+  /// The host would wait for its device if a rank's messages to itself passed through it.
+  bool stays_on_device(WorldRank other, const Tag& tag) const {
+    return device_channels_ && other == rank() && tag.traffic < Traffic::result;
+  }
+
+  /// Those for which this rank's device may wait: all, because it may wait through the devices of others.
+  std::vector<AwaitedRank> behind_device() const {
+    std::vector<AwaitedRank> ranks;
+    const std::vector<WorldRank> senders = device_channels_->unconfirmed_senders();
+    for (const WorldRank sender : senders) ranks.push_back({sender, /*has_to_send=*/true});
+    for (WorldRank other(0); other.value() < size(); other = other.next())
+      if (other != rank() && std::find(senders.begin(), senders.end(), other) == senders.end())
+        ranks.push_back({other, /*has_to_send=*/false});
+    return ranks;
+  }
+
   void send_from_host(SendRequest request) {
     auto& [to, tag, message] = request;
     message.sent_ns = now_ns();
@@ -143,6 +173,7 @@ class ProcessEndpoint final : public Transport {
                                [this](WorldRank from, const Tag& tag, const std::string& waiting_for) {
                                  return progress_thread_.mailbox().take(from, tag, waiting_for, progress_thread_);
                                }};
+  DeviceReceiver device_receiver_;  // of this rank's messages to itself
   HostStaging staging_{rank(),
                        {.go_on = [this](SendRequest request) { send_from_host(std::move(request)); },
                         .fail = [this](const std::string& reason) { abort(reason); }}};  // last: it uses the others

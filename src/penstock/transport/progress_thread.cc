@@ -10,6 +10,7 @@
 #include "penstock/base/log.h"
 #include "penstock/base/thread_name.h"
 #include "penstock/transport/control_messages.h"
+#include "penstock/transport/world_aborted.h"
 
 namespace penstock {
 namespace {
@@ -24,8 +25,13 @@ constexpr std::int64_t idle_per_pause = 16;
 /// The shortest and the longest pause. A poll takes 30 us from a computation on the same core.
 struct Pauses {
   std::int64_t shortest_ns = 0, longest_ns = 0;
+
+  std::chrono::nanoseconds after(std::int64_t idle_ns) const {
+    return std::chrono::nanoseconds(std::clamp(idle_ns / idle_per_pause, shortest_ns, longest_ns));
+  }
 };
-/// While the rank's thread sleeps, its core is free and the awaited message is urgent.
+/// While the rank's thread sleeps, its core is free and the awaited message is urgent. So is what the thread waits for
+/// by itself.
 constexpr Pauses pauses_urgent{20'000, 200'000};
 /// A long transfer may need calls of the library on both ends for each of its parts.
 constexpr Pauses pauses_under_way{250'000, 500'000};
@@ -132,6 +138,23 @@ bool ProgressThread::poll_by_rank() {
 }
 
 void ProgressThread::poll() { poll_by_rank(); }
+
+void ProgressThread::wait_until(const std::function<bool()>& is_done, const std::vector<AwaitedRank>& awaited,
+                                const std::string& waiting_for) {
+  const std::int64_t begin = now_ns();
+  WaitGuard guard(rank_, awaited, policy_, *this, begin);
+  while (!mailbox_.aborted() && !is_done()) {
+    const std::int64_t now = now_ns(), waited = now - begin;
+    if (now >= guard.next_check_ns()) guard.check(waiting_for, now);
+    if (waited < spin_ns_)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(pauses_urgent.after(waited));
+  }
+  if (const auto reason = mailbox_.aborted())
+    throw WorldAborted(say("rank ", rank_.value(), " gave up waiting for ", waiting_for, ": ", *reason));
+  progress_.move();
+}
 
 void ProgressThread::sleep_begins() {
   rank_sleeps_ = true;
@@ -400,12 +423,11 @@ void ProgressThread::rest(Pace pace) {
                         : rank_sleeps_            ? pauses_urgent
                         : pace == Pace::under_way ? pauses_under_way
                                                   : pauses_idle;
-  const std::chrono::nanoseconds pause(std::clamp(idle_ns / idle_per_pause, pauses.shortest_ns, pauses.longest_ns));
   std::unique_lock lock(mutex_);
   const auto has_work = [&] {
     return !queue_.empty() || !cancellations_.empty() || !asks_.empty() || wait_began_ || has_news_;
   };
-  if (wake_.wait_for(lock, pause, has_work)) busy_ns_ = now_ns();
+  if (wake_.wait_for(lock, pauses.after(idle_ns), has_work)) busy_ns_ = now_ns();
   wait_began_ = has_news_ = false;
 }
 

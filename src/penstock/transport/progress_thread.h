@@ -21,6 +21,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/transport/buffer_network.h"
+#include "penstock/transport/liveness.h"
 #include "penstock/transport/mailboxes.h"
 #include "penstock/transport/peer_inquiry.h"
 #include "penstock/transport/peer_processes.h"
@@ -59,6 +60,12 @@ class ProgressThread final : public PeerWatch {
   void abort(const std::string& reason) noexcept;
   bool is_lost(WorldRank rank) const;
   void cancel(const StepKey& step, const std::string& reason) noexcept;
+
+  /// On the rank's thread: waits until `is_done()`, which cannot wake the thread, and so is called again and again.
+  /// Meanwhile `awaited` are watched. Other ranks do not see that this one waits. Throws TransportError where the wait has
+  /// failed (liveness.h), and WorldAborted when the world has been aborted, also where `is_done()` since.
+  void wait_until(const std::function<bool()>& is_done, const std::vector<AwaitedRank>& awaited,
+                  const std::string& waiting_for);
 
   void wait_begins(WorldRank peer) override { progress_.wait_begins(peer); }
   void wait_ends() override;
@@ -142,8 +149,9 @@ class ProgressThread final : public PeerWatch {
   std::map<WorldRank, SentFormats> sent_formats_;          // by receiver
   std::map<WorldRank, ReceivedFormats> received_formats_;  // by sender
 
-  // Used by thread_ alone.
   const std::int64_t spin_ns_;  // how long to poll before sleeping
+
+  // Used by thread_ alone.
   std::int64_t busy_ns_ = 0;    // when a polling round last found something to do
   PeerProcesses peers_;         // of this host
   std::int64_t looked_ns_ = 0;  // when look_after_peers() last did

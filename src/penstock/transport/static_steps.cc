@@ -44,11 +44,12 @@ void StaticSteps::confirm(const HostMessages& host) {
   if (!current_) return;
   for (const auto& [to, pair] : current_->form_state.to)
     if (pair.are_known) tell(to, {.sent = pair.now.sent}, host);
-  for (const auto& [from, pair] : current_->form_state.from) {
+  for (auto& [from, pair] : current_->form_state.from) {
     if (!pair.are_known) continue;
     const Counts its = ask(from, say("what it has sent in step ", current_->key.step), host);
     require<ConfigError>(its.sent >= pair.now.taken, "rank ", rank_.value(), " has taken ", pair.now.taken,
                          " messages of rank ", from.value(), ", which has sent ", its.sent, StepMessages::advice);
+    pair.now.confirmed = its.sent;
   }
 }
 
@@ -106,6 +107,14 @@ std::vector<WorldRank> StaticSteps::known_senders() const {
   std::vector<WorldRank> senders;
   for (const auto& [from, pair] : current_->form_state.from)
     if (pair.are_known) senders.push_back(from);
+  return senders;
+}
+
+std::vector<WorldRank> StaticSteps::unconfirmed_senders() const {
+  std::vector<WorldRank> senders;
+  if (!current_) return senders;
+  for (const auto& [from, pair] : current_->form_state.from)
+    if (pair.now.taken > pair.now.confirmed) senders.push_back(from);
   return senders;
 }
 

@@ -55,6 +55,8 @@ class StaticSteps {
   bool are_known(WorldRank from, const Tag& tag) const;
   /// The ranks whose messages of the current step are.
   std::vector<WorldRank> known_senders() const;
+  /// Those of them of which messages were taken since they last said what they have sent.
+  std::vector<WorldRank> unconfirmed_senders() const;
   /// The next message of `from`, with its tag in the current step. Throws ConfigError where there was no further one.
   MessageOutline next(WorldRank from);
   void count_taken(WorldRank from) { ++current_->form_state.from.at(from).now.taken; }
@@ -72,6 +74,7 @@ class StaticSteps {
     std::size_t sent = 0;  // on the sender; the others on the receiver
     std::size_t received = 0;
     std::size_t taken = 0;
+    std::size_t confirmed = 0;  // sent, as the sender has said
     std::size_t reserved = 0;
   };
   /// The messages of a form from one rank to another.
