@@ -94,6 +94,32 @@ TEST_F(CapturedSteps, of_whatever_else_a_program_does_equal_others) {
   require_equal(executed.world, captured.world, true);
 }
 
+/// Trains `network` with every kind of step, and compares captured with executed ones.
+void compare_network(Cell& network, const Loss& loss, const torch::Tensor& inputs, const torch::Tensor& targets) {
+  World world({.stages = 1});
+  const auto train = [&](bool capture_steps) {
+    Pipeline pipeline(world, network, loss,
+                      {.micro_batches = 2, .capture_steps = capture_steps, .device = "test"});
+    pipeline.optimize_with(adam());
+    for (int step = 0; step < 5; ++step) pipeline.train_step(inputs, targets).wait();
+    return pipeline.state();
+  };
+  const auto executed = train(false), captured = train(true);
+  for (const auto& [name, value] : executed) EXPECT_TRUE(torch::equal(value, captured.at(name))) << name;
+}
+
+TEST_F(CapturedSteps, of_the_networks_of_the_zoo_equal_others) {
+  torch::manual_seed(5);
+  Mlp mlp({.inputs = 12, .hidden = {16, 16}, .dropout = 0.2});
+  compare_network(mlp, cross_entropy, torch::randn({6, 12}), torch::arange(6));
+  Gpt gpt({.vocabulary = 11, .context = 8, .width = 16, .layers = 2, .heads = 2});
+  compare_network(gpt, next_token_loss, torch::randint(0, 11, {4, 8}), torch::randint(0, 11, {4, 8}));
+  Resnet resnet({.depth = 18, .classes = 4, .stem = ResnetStem::cifar, .width = 4});
+  compare_network(resnet, cross_entropy, torch::randn({4, 3, 16, 16}), torch::arange(4));
+  Unet unet({.width = 4, .levels = 2});
+  compare_network(unet, squared_error, torch::randn({4, 3, 8, 8}), torch::randn({4, 3, 8, 8}));
+}
+
 /// Counts the calls of its forward pass.
 struct CountedNetwork : Cell {
   std::shared_ptr<std::atomic<int>> calls = std::make_shared<std::atomic<int>>(0);

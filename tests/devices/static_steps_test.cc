@@ -236,7 +236,7 @@ TEST_F(StaticShapes, a_loss_that_is_refused_ends_the_world_and_is_named) {
     trained.train_step(inputs, targets, refusing).wait();
     FAIL();
   } catch (const RankFailure& error) {
-    EXPECT_STREQ(error.what(), "rank 1 (stage 1) failed at 1F2 of step 2: the loss is nan");
+    EXPECT_STREQ(error.what(), "rank 1 (stage 1) failed at 1F1 of step 2: the loss is nan");
   }
 }
 

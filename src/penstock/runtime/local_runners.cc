@@ -36,6 +36,7 @@ void LocalRunners::run(const Work& work) const {
     RankRunner& runner = of(context.rank);
     const RankDeviceGuard guard(runner.device());
     work(runner);
+    if (!context.endpoint->aborted()) runner.await_device("work between steps");  // else the state is still read
   });
   synchronize();  // the caller may read the results
 }

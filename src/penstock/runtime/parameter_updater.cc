@@ -72,6 +72,7 @@ void ParameterUpdater::begin(const StepJob& job) {
   job_ = &job;
   gradient_norm_.reset();
   norm_on_device_.reset();
+  queued_.clear();
   if (job.training && !job.is_later_part()) hooked_.clear();
   if (job.learning_rate)
     for (auto& [stage, made] : optimizers_) made.optimizer->set_learning_rate(*job.learning_rate);
@@ -110,7 +111,9 @@ void ParameterUpdater::set_norm(double norm) {
 
 void ParameterUpdater::begin_read_back() { norm_on_device_ = to_host_later(norm_on_device_); }
 
+// An update that is only queued may still come to nothing: an abort ends the transfers that it waits for.
 void ParameterUpdater::end_read_back() {
+  for (const StageId stage : std::exchange(queued_, {})) histories_.of(stage).end_update(job_->training_step);
   if (!norm_on_device_.defined()) return;
   set_norm(norm_on_device_.item<double>());
   norm_on_device_.reset();
@@ -138,7 +141,10 @@ void ParameterUpdater::run_hooks(const Stage& stage) {
 void ParameterUpdater::update(Stage& stage) {
   reducer_.finish_ties();
   if (optimizers_.contains(stage.id())) step_optimizers(stage);
-  histories_.of(stage.id()).end_update(job_->training_step);
+  if (device_.is_cpu())
+    histories_.of(stage.id()).end_update(job_->training_step);
+  else
+    queued_.push_back(stage.id());
 }
 
 void ParameterUpdater::step_optimizers(Stage& stage) {

@@ -55,7 +55,7 @@ class ParameterUpdater {
   void update(Stage& stage);
   /// On a device, where a norm was measured that no rank has read: queues its copy to the host.
   void begin_read_back();
-  /// To be called when this copy is complete: reports the norm to the job's state.
+  /// To be called when the device has completed the step: reports the norm to the job's state, and counts the updates.
   void end_read_back();
   /// To be called after the updates of a step: adapts the loss scale. Returns whether the parameters were updated.
   bool end_update();
@@ -89,6 +89,7 @@ class ParameterUpdater {
   const StepJob* job_ = nullptr;
   std::optional<double> gradient_norm_;  // of the running job, after its NORM; divided by the loss scale
   torch::Tensor norm_on_device_;         // the same, while no rank has read it
+  std::vector<StageId> queued_;          // stages whose update a device has to complete
 };
 
 }  // namespace penstock

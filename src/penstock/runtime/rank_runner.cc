@@ -141,6 +141,11 @@ void RankRunner::run_later_part(const StepJob& job) {
   if (job.part == StepPart::update) return end_update(job);
   reducer_.finish_ties();
   if (job.gradient_divisor != 1) reducer_.divide(job.gradient_divisor);
+  await_device("the reduced gradients");
+}
+
+void RankRunner::await_device(const std::string& what) const {
+  if (device_.stream()) placement_.endpoint().await_stream(*device_.stream(), what);
 }
 
 void RankRunner::end_update(const StepJob& job) {

@@ -44,6 +44,8 @@ class RankRunner {
   const StageHistories& histories() const { return histories_; }
   StateCopies& copies() { return copies_; }
   StageClocks& clocks() { return clocks_; }
+  /// The rank's thread waits for the device, watched as DataPlane::await_stream() is. `what` names the wait.
+  void await_device(const std::string& what) const;
   Recorder& recorder() { return recorder_; }
   /// To be called after the rank was given the state of a checkpoint.
   void begin_at(const Manifest& manifest);

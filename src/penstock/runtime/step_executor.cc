@@ -105,12 +105,7 @@ void StepExecutor::run_graph(std::span<const Program::Action> actions) {
   graph_->numbers.write(job_->training_step);
   graph_->graph.replay();
   for (const auto& stage : parts_.stages) stage->gradients().set_sums(graph_->sums.at(stage->id()));
-  try {
-    results_.set_counted(graph_->counted);
-  } catch (const NonFiniteLoss& error) {
-    current_ = Instruction::compute(Op::forward, parts_.placement.last_stage(), error.micro_batch());
-    throw;
-  }
+  read_losses([this] { results_.set_counted(graph_->counted); });
   forwards_left_ = 0;
 }
 
@@ -233,7 +228,16 @@ void StepExecutor::forward(Stage& stage, MicroBatch micro_batch) {
   messages_.put_values(stage.part(), micro_batch, std::move(done.sends));
   if (job_->training) activations_.put(stage.id(), micro_batch, std::move(done.activations));
   // In a capture there is no number to wait for.
-  if (stage.id() == parts_.placement.last_stage() && !is_capturing_) results_.end_forward();
+  if (stage.id() == parts_.placement.last_stage() && !is_capturing_) read_losses([this] { results_.end_forward(); });
+}
+
+void StepExecutor::read_losses(const std::function<void()>& read) {
+  try {
+    read();
+  } catch (const NonFiniteLoss& error) {
+    current_ = Instruction::compute(Op::forward, parts_.placement.last_stage(), error.micro_batch());
+    throw;
+  }
 }
 
 Stage::Forwarded StepExecutor::run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch) {

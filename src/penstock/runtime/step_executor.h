@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -92,6 +93,8 @@ class StepExecutor {
   void capture(std::span<const Program::Action> actions);
   void capture_or_throw(std::span<const Program::Action> actions);
   void forward(Stage& stage, MicroBatch micro_batch);
+  /// On a device losses are read later than they are computed: an error then belongs to the F that gave its loss.
+  void read_losses(const std::function<void()>& read);
   Stage::Forwarded run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch);
   void backward(Stage& stage, const Instruction& instruction);
   torch::Tensor gradient_of_loss(const torch::Tensor& loss, MicroBatch micro_batch);

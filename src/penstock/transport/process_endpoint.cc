@@ -52,7 +52,7 @@ class ProcessEndpoint final : public Transport {
     else if (stays_on_device(to, tag))
       send_from_host({to, tag, with_events(std::move(request.message))});
     else if (HostStaging::is_needed(request.message))
-      staging_.stage(std::move(request));
+      stage(std::move(request));
     else
       send_from_host(std::move(request));
     progress_thread_.progress().move();
@@ -155,6 +155,16 @@ class ProcessEndpoint final : public Transport {
       if (other != rank() && std::find(senders.begin(), senders.end(), other) == senders.end())
         ranks.push_back({other, /*has_to_send=*/false});
     return ranks;
+  }
+
+  // A thread that copies to the host waits for the device, and nothing watches it. So the rank waits first where its
+  // device may wait for another rank.
+  void stage(SendRequest request) {
+    if (device_channels_ && request.tag.traffic != Traffic::background)
+      for (const Payload& payload : request.message.payloads)
+        if (payload.tensor.defined() && !payload.tensor.is_cpu())
+          await_stream(current_stream(payload.tensor.device()), "what it sends through its host");
+    staging_.stage(std::move(request));
   }
 
   void send_from_host(SendRequest request) {
