@@ -101,6 +101,7 @@ struct UOutcome {
   std::vector<double> losses;
   std::map<std::string, torch::Tensor> state;  // parameters and buffers, on the main process
   std::vector<Pipeline::Peak> peaks;
+  int captured = 0;  // steps
 };
 
 /// What differs between two outcomes; empty where they are equal bit by bit.
@@ -135,7 +136,9 @@ inline UOutcome run_u_job(World& world, const UCase& one) {
     const torch::Tensor inputs = torch::randn({samples, 2, 8});
     const torch::Tensor targets = torch::arange(samples) % 4;
     const StepOptions how{.refuse_invalid_loss = one.refuses_invalid_loss};
-    outcome.losses.push_back(pipeline.train_step(inputs, targets, how).loss());
+    const StepResult result = pipeline.train_step(inputs, targets, how);
+    outcome.losses.push_back(result.loss());
+    if (!result.use().idle) ++outcome.captured;
     if (outcome.losses.size() == 2) outcome.losses.push_back(pipeline.evaluate(inputs, targets).loss());
   }
   outcome.state = pipeline.state();

@@ -109,10 +109,7 @@ class CapturedTransfer final : public c10d::Work {
     queued_ = capture.record(number_of(own));
   }
 
-  bool isCompleted() override {
-    Capture::refuse("the query of a transfer");
-    return false;
-  }
+  bool isCompleted() override { throw CaptureError("the query of a captured transfer"); }
   bool wait(std::chrono::milliseconds) override;
 
  private:

@@ -1,5 +1,6 @@
 #include "tests/support/test_device_graph.h"
 
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -78,7 +79,10 @@ void Capture::wait(StreamNumber stream, const std::shared_ptr<Event>& event) {
 
 at::Tensor Capture::use(const at::Tensor& tensor) {
   at::Tensor other = in_the_memory_of(tensor);
-  if (own_blocks_.contains(tensor.storage().data())) return other;
+  if (own_blocks_.contains(tensor.storage().data())) {
+    own_memory_.emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage());
+    return other;
+  }
   const auto [known, is_new] = borrowed_.try_emplace(tensor.storage().unsafeGetStorageImpl());
   if (is_new) known->second.storage = tensor.storage();
   ++known->second.uses;
@@ -101,6 +105,7 @@ void Capture::replay() {
   for (const auto& [storage, borrowed] : borrowed_)
     if (borrowed.storage.use_count() <= borrowed.uses)
       throw CaptureError("a graph uses memory that was freed since its capture");
+  for (const auto& [known, memory] : own_memory_) std::memset(memory.mutable_data(), 0xee, memory.nbytes());
   const StreamNumber launch = current_test_stream();
   StreamOrder& order = stream_order();
   for (const auto& [index, known] : streams_) order.wait(StreamNumber::at(index).of_replays(), order.record(launch));

@@ -4,6 +4,8 @@
 //   * work on a stream that is not part of the capture, or that is part of it and not joined at its end;
 //   * an event of a capture outside of it, and an event of outside in a capture;
 //   * a replay whose memory somebody else has freed. Memory that is allocated in a capture belongs to the graph.
+// LibTorch gives memory that is freed in a capture to other work of it. So a replay begins with other bytes in all memory
+// of its graph, and what the host writes there between replays is lost.
 // A replay runs on streams of its own, which are ordered behind the stream that it is queued on and before the next work
 // of that stream.
 #pragma once
@@ -83,6 +85,7 @@ class Capture {
   std::unordered_map<std::size_t, StreamClock> streams_;  // captured ones, by index, with the work known on them
   std::vector<Work> work_;
   std::set<const void*> own_blocks_;
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> own_memory_;  // that recorded work uses
   std::unordered_map<const c10::StorageImpl*, Borrowed> borrowed_;
 };
 

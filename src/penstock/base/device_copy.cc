@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include "penstock/base/device_graph.h"
+#include "penstock/base/error.h"
+
 namespace penstock {
 
 namespace {
@@ -15,6 +18,8 @@ torch::Tensor staged(const torch::Tensor& tensor, c10::Device device) {
 
 torch::Tensor to_device(const torch::Tensor& tensor, c10::Device device) {
   if (!tensor.defined() || tensor.device() == device) return tensor;
+  // The copy would be repeated from memory that is freed by then.
+  require<Failure>(!DeviceGraph::is_capturing(), "a tensor of ", tensor.device().str(), " is copied to ", device.str());
   return staged(tensor, device).to(device, /*non_blocking=*/tensor.is_cpu());
 }
 

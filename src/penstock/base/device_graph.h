@@ -20,18 +20,22 @@ class DeviceGraph {
   /// Whether there are graphs of devices of this type.
   static bool exists_for(c10::DeviceType type);
 
+  /// Whether the calling thread is in capture().
+  static bool is_capturing();
+
   /// REQUIRES: exists_for(type).
   explicit DeviceGraph(c10::DeviceType type);
 
   /// Captures what `queue` queues on the current stream, which is not the default one of its device, and on streams that
   /// are ordered behind it and before its end. `queue` must not wait for a device. Throws what `queue` throws; then
-  /// the graph contains nothing.
+  /// no call is permitted, and the thread should capture nothing further on this device.
   void capture(const std::function<void()>& queue);
   bool is_captured() const { return is_captured_; }
   /// Queues the captured work on the current stream. REQUIRES: is_captured().
   void replay();
 
  private:
+  c10::DeviceType type_;
   std::unique_ptr<at::GraphImplInterface> graph_;
   bool is_captured_ = false;
 };

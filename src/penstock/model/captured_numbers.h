@@ -17,34 +17,35 @@ namespace penstock {
 /// Used by one thread. The numbers live as long as the object.
 class CapturedNumbers {
  public:
-  explicit CapturedNumbers(c10::Device device) : device_(device) {}
-
-  /// `count` numbers of int64, at most 1024, that `compute` writes for training step `step`.
+  /// Room for so many numbers, in place of all earlier ones. Not in a capture: memory that a graph owns is written by
+  /// its other work, too.
+  void reserve(c10::Device device, std::int64_t integers, std::int64_t reals);
+  /// `count` numbers of int64 that `compute` writes for training step `step`. Throws Failure where there is no room.
   torch::Tensor integers(std::int64_t count, std::function<void(std::uint64_t step, std::int64_t* numbers)> compute);
-  /// A scalar of float64, that `compute` returns.
+  /// A scalar of float64 that `compute` returns. Throws as integers().
   torch::Tensor real(std::function<double(std::uint64_t step)> compute);
   /// Queues the copies of all numbers of training step `step` on the current stream.
   void write(std::uint64_t step);
 
  private:
-  /// Numbers of one type, in blocks that are copied at once.
+  /// Numbers of one type.
   template <class Number>
-  struct Blocks {
+  struct Block {
     struct Entry {
-      std::int64_t at = 0;  // in all blocks
+      std::int64_t first = 0;
       std::function<void(std::uint64_t step, Number* numbers)> compute;
     };
-    std::vector<torch::Tensor> blocks = {};
+    torch::Tensor memory = {};
     std::vector<Entry> entries = {};
     std::int64_t used = 0;
 
-    torch::Tensor add(std::int64_t count, Entry entry, c10::Device device);
-    void write(std::uint64_t step);
+    void reserve(c10::Device device, std::int64_t count);
+    torch::Tensor add(std::int64_t count, std::function<void(std::uint64_t step, Number* numbers)> compute);
+    void write(std::uint64_t step) const;
   };
 
-  const c10::Device device_;
-  Blocks<std::int64_t> integers_;
-  Blocks<double> reals_;
+  Block<std::int64_t> integers_;
+  Block<double> reals_;
 };
 
 }  // namespace penstock

@@ -118,8 +118,8 @@ DeviceRandomGuard::~DeviceRandomGuard() {
   {
     const std::lock_guard<std::mutex> lock(seeded_->generator.mutex());
     DeviceDraws* draws = seeded_->place.draws;
-    if (draws && draws->by.empty() && !seeded_->generator.get_state().equal(seeded_->seeded))
-      draws->by = seeded_->place.call;
+    if (draws && draws->by_torch.empty() && !seeded_->generator.get_state().equal(seeded_->seeded))
+      draws->by_torch = seeded_->place.call;
     seeded_->generator.set_state(seeded_->before);
   }
   delete seeded_;

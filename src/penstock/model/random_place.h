@@ -21,9 +21,10 @@ namespace penstock {
 
 class CapturedNumbers;
 
-/// Whether LibTorch's operators have drawn random numbers on a device.
+/// The random numbers that the calls of a step have drawn on a device.
 struct DeviceDraws {
-  std::string by;  // the first call that has; empty where none has
+  std::string by_torch;   // the first call that has drawn by LibTorch's operators; empty where none has
+  std::int64_t keys = 0;  // numbers of the host by which those of penstock::Dropout were drawn
 };
 
 struct RandomPlace {

@@ -97,6 +97,7 @@ class Keys {
  public:
   explicit Keys(const RandomPlace& place) {
     const std::uint64_t draw = RandomPlace::next_draw();
+    if (place.draws) place.draws->keys += static_cast<std::int64_t>(on_host_.size());
     if (!place.numbers) {
       write_keys(key_of(place, draw), on_host_.data());
       return;

@@ -1,5 +1,6 @@
 #include "penstock/runtime/batch_rows.h"
 
+#include <set>
 #include <string>
 
 #include "penstock/base/device_copy.h"
@@ -57,31 +58,32 @@ torch::Tensor BatchRows::rows_of(Kind kind, std::size_t index, RowRange rows) co
 }
 
 void BatchRows::fix(FixedRows& fixed, const RankStages& stages) {
+  std::set<FixedRows::key_type> done;  // tensors that are Whole, and those that two stages read, come again
+  const auto fix_once = [&](Kind kind, std::size_t index, RowRange rows) {
+    const torch::Tensor some = rows_of(kind, index, rows);
+    const FixedRows::key_type key{kind, index, first_row(some, tensors(kind)[index], rows)};
+    if (done.insert(key).second) fix_rows(fixed[key], key, some);
+  };
   for (MicroBatch i(0); i.value() < micro_batches(); i = i.next())
     for (const auto& stage : stages) {
       for (const int input : stage->part().graph_inputs)
-        fix_rows(fixed, Kind::inputs, static_cast<std::size_t>(input), input_rows(of(i)));
+        fix_once(Kind::inputs, static_cast<std::size_t>(input), input_rows(of(i)));
       if (stage->id() != placement_.last_stage()) continue;
-      for (std::size_t target = 0; target < job_->targets.size(); ++target)
-        fix_rows(fixed, Kind::targets, target, of(i));
+      for (std::size_t target = 0; target < job_->targets.size(); ++target) fix_once(Kind::targets, target, of(i));
     }
   fixed_ = &fixed;
 }
 
-void BatchRows::fix_rows(FixedRows& fixed, Kind kind, std::size_t index, RowRange rows) const {
-  const torch::Tensor& all = tensors(kind)[index];
-  const torch::Tensor now = rows_of(kind, index, rows);
-  const auto [known, is_new] = fixed.try_emplace({kind, index, first_row(now, all, rows)});
-  torch::Tensor& memory = known->second;
-  if (is_new && now.defined()) memory = torch::empty_like(now, now.options().device(device_));
-  if (!memory.defined() && !now.defined()) return;
-  require<ConfigError>(now.defined() && memory.sizes() == now.sizes() && memory.dtype() == now.dtype(),
-                       kind == Kind::inputs ? "input " : "target ", index, " of ", job_->layout.samples(),
-                       " samples is ", text_of(now), " and was ", text_of(memory),
-                       " when the step was captured: leave ",
-                       "out capture_steps (--capture-steps) where equal batches have tensors of different shapes");
+void BatchRows::fix_rows(torch::Tensor& memory, const FixedRows::key_type& key, const torch::Tensor& rows) const {
+  if (!memory.defined() && rows.defined()) memory = torch::empty_like(rows, rows.options().device(device_));
+  if (!memory.defined()) return;
+  require<ConfigError>(rows.defined() && memory.sizes() == rows.sizes() && memory.dtype() == rows.dtype(),
+                       std::get<Kind>(key) == Kind::inputs ? "input " : "target ", std::get<std::size_t>(key), " of ",
+                       job_->layout.samples(), " samples is ", text_of(rows), " and was ", text_of(memory),
+                       " when the step was captured: leave out capture_steps (--capture-steps) where equal batches ",
+                       "have tensors of different shapes");
   const torch::NoGradGuard no_grad;
-  copy_to_device(memory, now);
+  copy_to_device(memory, rows);
 }
 
 // The result is available after the last F, so that only training steps read their batch later and need copies. A

@@ -54,7 +54,7 @@ class BatchRows {
   /// `rows` of a tensor of the batch; itself where it is Whole.
   torch::Tensor rows_of(Kind kind, std::size_t index, RowRange rows) const;
   torch::Tensor usable(Kind kind, std::size_t index, RowRange rows);
-  void fix_rows(FixedRows& fixed, Kind kind, std::size_t index, RowRange rows) const;
+  void fix_rows(torch::Tensor& memory, const FixedRows::key_type& key, const torch::Tensor& rows) const;
 
   const StagePlacement& placement_;
   const BatchAxesOf& axes_;

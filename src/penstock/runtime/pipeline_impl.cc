@@ -53,8 +53,8 @@ void require_captures(const PipelineOptions& options, const World& world) {
     refuse("on ", c10::DeviceTypeName(type, true), ", for which this build has no graphs: build with its headers");
   const Transport& endpoint = *world.context(world.local_ranks().front()).endpoint;
   if (world.size() > 1 && !endpoint.has_device_channels())
-    refuse("where ", world.size(), " ranks exchange messages over ", endpoint.name(), ", through their hosts: give ",
-           "--transport nccl");
+    refuse("where ", world.size(), " ranks exchange messages over ", endpoint.name(),
+           ", which a graph cannot contain: ", "give --transport nccl");
   if (endpoint.has_device_channels() && !options.static_shapes)
     refuse("over ", endpoint.name(), " while messages are announced: give static_shapes (--static-shapes), too");
   if (options.count_bytes) refuse("while bytes are counted, which the host does: leave out count_bytes");

@@ -122,7 +122,7 @@ void RankRunner::run_begun(const StepJob& job, const std::shared_ptr<const StepF
   // Traces contain only steps of the full schedule, because others are not comparable with it, and none whose
   // instructions have no times, because they are in a graph.
   const int micro_batches = job.schedule_of(placement_.replica()).schedule.micro_batches;
-  StepGraph* const graph = graphs_.of(job, form, clocks_.are_running());
+  StepGraph* const graph = graphs_.of(job, form, clocks_.are_running(), stages_);
   const bool is_captured = graph && graph->is_due();
   const bool is_traced = job.training && micro_batches == micro_batches_ && !is_captured;
   Recorder& recorder = is_traced ? recorder_ : untraced_;
@@ -187,6 +187,7 @@ std::exception_ptr RankRunner::failed(const std::exception_ptr& error, const std
 // While a rank has forwards left, no stage of any rank can have complete gradients or updated parameters.
 bool RankRunner::is_harmless(const StepJob& job) const {
   if (job.part != StepPart::whole) return false;
+  if (executor_.is_capturing()) return false;
   if (job.inference && job.inference->session) return false;  // layers may have stored a part of the sequence
   return !job.training || executor_.has_forwards_left();
 }

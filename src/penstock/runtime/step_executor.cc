@@ -68,6 +68,7 @@ void StepExecutor::run_on_device(Recorder& recorder) {
   const auto clock = [this] { return marks_->mark(); };
   std::span<const Program::Action> actions = compiled().programs[own_list()].actions();
   std::int64_t begin = clock();
+  if (graph_ && !graph_->is_due()) graph_->draws.keys = 0;
   if (graph_ && graph_->is_due()) {
     const auto update = std::ranges::find_if(actions, [](const auto& a) { return is_step_wide(a.instruction.op()); });
     const auto captured = actions.first(static_cast<std::size_t>(update - actions.begin()));
@@ -126,7 +127,8 @@ void StepExecutor::capture(std::span<const Program::Action> actions) {
 }
 
 void StepExecutor::capture_or_throw(std::span<const Program::Action> actions) {
-  if (!graph_->draws.by.empty()) refuse_captured_draw(graph_->draws.by);
+  if (!graph_->draws.by_torch.empty()) refuse_captured_draw(graph_->draws.by_torch);
+  graph_->numbers.reserve(parts_.setting.device, graph_->draws.keys, compiled().schedule.micro_batches);
   for (const auto& stage : parts_.stages) {
     graph_->sums_before[stage->id()] = stage->gradients().sums();
     stage->gradients().compute_again();
@@ -139,7 +141,12 @@ void StepExecutor::capture_or_throw(std::span<const Program::Action> actions) {
     } untimed;
     std::int64_t begin = 0;
     endpoint.begin_capture();
-    execute(compiled().programs[own_list()], actions, *this, untimed, begin, [] { return std::int64_t{0}; });
+    try {
+      execute(compiled().programs[own_list()], actions, *this, untimed, begin, [] { return std::int64_t{0}; });
+    } catch (...) {
+      endpoint.abandon_capture();
+      throw;
+    }
     endpoint.end_capture();
   });
   is_capturing_ = false;
@@ -182,7 +189,7 @@ void StepExecutor::perform(const Instruction& instruction) {
   switch (instruction.op()) {
     case Op::forward:
       forward(stage(instruction.stage()), instruction.micro_batch());
-      --forwards_left_;
+      if (!is_capturing_) --forwards_left_;
       return;
     case Op::backward:
     case Op::input_grad: return backward(stage(instruction.stage()), instruction);

@@ -66,6 +66,8 @@ class StepExecutor {
 
   /// The instruction that runs, or ran last.
   const Instruction& current() const { return current_; }
+  /// Whether the job was in a capture, when it failed; LibTorch can capture nothing further then.
+  bool is_capturing() const { return is_capturing_; }
   /// Whether an F of the job has not run yet.
   bool has_forwards_left() const { return forwards_left_ > 0; }
   const JobResults& results() const { return results_; }

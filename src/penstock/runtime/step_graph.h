@@ -23,10 +23,10 @@ namespace penstock {
 
 /// The graph and the memory that it uses. Used on its rank's thread.
 struct StepGraph {
-  explicit StepGraph(c10::Device device) : graph(device.type()), numbers(device) {}
+  explicit StepGraph(c10::Device device) : graph(device.type()) {}
 
   int executed = 0;   // steps until now
-  DeviceDraws draws;  // of the steps before the capture
+  DeviceDraws draws;  // of the last step before the capture
   DeviceGraph graph;
   CapturedNumbers numbers;
   BatchRows::FixedRows rows;
@@ -46,7 +46,8 @@ class StepGraphs {
 
   /// That of a job of `form`, which may be null; null for jobs that are not captured: without capture_steps; jobs
   /// without a form; and steps that keep their outputs, or whose layers are timed.
-  StepGraph* of(const StepJob& job, const std::shared_ptr<const StepForm>& form, bool are_layers_timed);
+  StepGraph* of(const StepJob& job, const std::shared_ptr<const StepForm>& form, bool are_layers_timed,
+                const RankStages& stages);
   /// To be called between steps, when the next ones compute something else.
   void clear() { graphs_.clear(); }
   /// To be called after a failure, which may have ended a capture.
@@ -56,8 +57,9 @@ class StepGraphs {
 
  private:
   const RankSetting& setting_;
-  /// By form, and by whether the step adds to the gradients of earlier ones.
-  std::map<std::pair<std::shared_ptr<const StepForm>, bool>, StepGraph> graphs_;
+  /// By form, and by the gradients of earlier steps to which the step adds: for each use of a parameter, whether there is
+  /// one.
+  std::map<std::pair<std::shared_ptr<const StepForm>, std::vector<bool>>, StepGraph> graphs_;
 };
 
 }  // namespace penstock

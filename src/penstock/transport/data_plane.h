@@ -146,6 +146,8 @@ class DataPlane {
   /// for a message that cannot be captured.
   virtual void begin_capture() {}
   virtual void end_capture() {}
+  /// Instead of end_capture(), where the capture has failed; no further message may be sent or received.
+  virtual void abandon_capture() {}
   /// To be called before each replay, which sends and receives what was captured.
   virtual void repeat_capture() {}
   /// Ends a step of `pipeline`. Throws as receive(), and ConfigError where this rank has not sent all messages of the

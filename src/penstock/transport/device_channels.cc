@@ -8,6 +8,8 @@
 #include <mutex>
 #include <set>
 #include <string_view>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include <c10/core/StreamGuard.h>
@@ -39,6 +41,12 @@ std::vector<torch::Tensor> bytes_of(const torch::Tensor& tensor) {
   return {tensor.as_strided({tensor.numel()}, {1}).view(torch::kUInt8)};
 }
 
+c10::Event event_on(const c10::Stream& stream) {
+  c10::Event event(stream.device_type());
+  event.record(stream);
+  return event;
+}
+
 class GroupDeviceChannels final : public DeviceChannels {
  public:
   GroupDeviceChannels(WorldRank rank, DeviceGroups groups, c10::intrusive_ptr<c10d::Store> store)
@@ -58,6 +66,7 @@ class GroupDeviceChannels final : public DeviceChannels {
   void confirm_step(const HostMessages& host) override { static_steps_.confirm(host); }
   void begin_capture() override;
   void end_capture() override;
+  void abandon_capture() override;
   void repeat_capture() override;
   void end_step(std::uint32_t pipeline, const HostMessages& host) override;
   std::vector<WorldRank> unconfirmed_senders() const override { return static_steps_.unconfirmed_senders(); }
@@ -117,6 +126,7 @@ class GroupDeviceChannels final : public DeviceChannels {
   mutable std::mutex mutex_;
   std::map<RankPair, Group> by_pair_;  // guarded by mutex_
   bool is_aborted_ = false;            // likewise
+  std::vector<std::thread> aborting_;  // likewise
   std::set<std::pair<std::uint32_t, RankPair>> carried_;
   std::map<WorldRank, std::uint64_t> announced_;  // to each rank
   std::map<WorldRank, Incoming> incoming_;
@@ -130,6 +140,7 @@ class GroupDeviceChannels final : public DeviceChannels {
 // The last messages have arrived, because all ranks have left, or never will. The host asks before it frees their
 // memory.
 GroupDeviceChannels::~GroupDeviceChannels() {
+  for (std::thread& aborts : aborting_) aborts.join();
   for (const Sent& sent : sent_) sent.work->isCompleted();
 }
 
@@ -281,7 +292,10 @@ void GroupDeviceChannels::give_memory(Incoming& incoming, const Tag& tag, std::v
 void GroupDeviceChannels::queue_receives(WorldRank from, const Tag& tag, Message message) {
   const Group group = group_of({from, rank_});
   Incoming& incoming = incoming_[from];
-  const c10::StreamGuard guard(incoming.link_streams.of(current_device()));
+  const c10::Stream& link = incoming.link_streams.of(current_device());
+  // Branches of a graph need not run at the same time, so that a receive must not come before what its sender waits for.
+  if (is_capturing_) event_on(current_stream(link.device())).block(link);
+  const c10::StreamGuard guard(link);
   Arriving arriving{std::move(message)};
   for (const Payload& payload : arriving.message.payloads) {
     if (!travels(payload.tensor) || payload.tensor.numel() == 0) continue;
@@ -334,8 +348,7 @@ void GroupDeviceChannels::require_captured(bool is_known, const Tag& tag) const 
 void GroupDeviceChannels::begin_capture() {
   static_steps_.begin_capture();
   const c10::Device device = current_device();
-  c10::Event begun(device.type());
-  begun.record(current_stream(device));
+  const c10::Event begun = event_on(current_stream(device));
   for (auto& [from, incoming] : incoming_) {
     incoming.reserved.clear();
     begun.block(incoming.link_streams.of(device));
@@ -354,12 +367,20 @@ void GroupDeviceChannels::end_capture() {
   }
   const c10::Device device = current_device();
   for (auto& [from, incoming] : incoming_) {
-    c10::Event ended(device.type());
-    ended.record(incoming.link_streams.of(device));
-    ended.block(current_stream(device));
+    event_on(incoming.link_streams.of(device)).block(current_stream(device));
     incoming.reserved.clear();
   }
   static_steps_.end_capture();
+}
+
+// Of transfers that were captured nothing may be asked.
+void GroupDeviceChannels::abandon_capture() {
+  is_capturing_ = false;
+  while (sent_.size() > sent_before_capture_) sent_.pop_back();
+  for (auto& [from, incoming] : incoming_) {
+    incoming.messages.clear();
+    incoming.reserved.clear();
+  }
 }
 
 void GroupDeviceChannels::repeat_capture() {
@@ -374,17 +395,20 @@ void GroupDeviceChannels::end_step(std::uint32_t pipeline, const HostMessages& h
   static_steps_.end(host, peers);
 }
 
+// Each group by a thread of its own: NCCL waits until no graph has work of the group, and a graph that runs does not end
+// before the groups of all its transfers are aborted.
 void GroupDeviceChannels::abort() noexcept {
-  std::vector<Group> groups;
-  {
-    const std::lock_guard lock(mutex_);
-    is_aborted_ = true;
-    for (const auto& [pair, group] : by_pair_) groups.push_back(group);
-  }
-  for (const Group& group : groups) {
+  const std::lock_guard lock(mutex_);
+  is_aborted_ = true;
+  for (const auto& [pair, group] : by_pair_) {
     try {
-      group->abort();
-    } catch (const std::exception&) {  // the world has failed already
+      aborting_.emplace_back([group = group] {
+        try {
+          group->abort();
+        } catch (const std::exception&) {  // the world has failed already
+        }
+      });
+    } catch (const std::system_error&) {  // no thread: those of the other groups go on
     }
   }
 }

@@ -78,6 +78,7 @@ class DeviceChannels {
   virtual void confirm_step(const HostMessages& host) = 0;
   virtual void begin_capture() = 0;
   virtual void end_capture() = 0;
+  virtual void abandon_capture() = 0;
   virtual void repeat_capture() = 0;
   virtual void end_step(std::uint32_t pipeline, const HostMessages& host) = 0;
   /// The ranks of which messages of the current step were taken that nothing says they have sent.

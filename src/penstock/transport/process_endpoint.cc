@@ -105,7 +105,6 @@ class ProcessEndpoint final : public Transport {
                                 say(what, " on its device, behind messages"));
   }
   void begin_step(const StepKey& step, const std::shared_ptr<const StepForm>& form) override {
-    is_capturing_ = false;  // an earlier capture may have failed
     if (device_channels_) device_channels_->begin_step(step, form);
   }
   void confirm_step() override {
@@ -118,6 +117,10 @@ class ProcessEndpoint final : public Transport {
   void end_capture() override {
     is_capturing_ = false;
     if (device_channels_) device_channels_->end_capture();
+  }
+  void abandon_capture() override {
+    is_capturing_ = false;
+    if (device_channels_) device_channels_->abandon_capture();
   }
   void repeat_capture() override {
     staging_.order_current_streams();

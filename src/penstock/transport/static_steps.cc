@@ -30,6 +30,7 @@ void StaticSteps::begin_capture() {
 
 void StaticSteps::end_capture() {
   if (!current_) return;
+  if (current_->form->memory) current_->form->memory->forget();  // each replay writes it
   for_each_pair([](PairMessages& pair) {
     pair.now.reserved = pair.now.received;
     pair.captured = pair.now;
