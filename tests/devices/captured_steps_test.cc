@@ -10,6 +10,9 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/DeviceGuard.h>
+
+#include "penstock/transport/device_hand_over.h"
 #include "tests/devices/joined_here.h"
 #include "tests/devices/joined_jobs.h"
 #include "tests/runtime/deep_job.h"
@@ -219,6 +222,33 @@ TEST_F(CapturedSteps, refuse_an_invalid_loss) {
     other.pipeline.leave_out_step();
     EXPECT_EQ(other.step().loss(), loss);
   }
+}
+
+// Where the list of instructions would end at its first message, a graph would run to its end.
+TEST_F(CapturedSteps, do_not_update_after_an_abort) {
+  JoinedWorld joined({.stages = 2}, stream_groups());
+  CountedNetwork network;
+  Options options;
+  options.static_shapes = true;
+  Pipeline pipeline(joined.world, network, cross_entropy, options);
+  pipeline.optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
+  const auto step = [&] { return pipeline.train_step(torch::ones({4, 6}), torch::arange(4)); };
+  for (int i = 0; i < 4; ++i) step().wait();
+  const std::map<std::string, torch::Tensor> live = pipeline.local_state();
+  const auto copies = [&] {
+    std::vector<torch::Tensor> values;
+    for (const auto& [name, value] : live) {
+      const c10::DeviceGuard guard(value.device());
+      values.push_back(value.cpu());
+      record_use(value, current_stream(value.device()));
+    }
+    return values;
+  };
+  const auto before = copies();
+  joined.world.context(WorldRank(0)).endpoint->abort("rank 0 has stopped");
+  EXPECT_THROW(step().wait(), RankFailure);
+  const auto after = copies();
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(torch::equal(before[i], after[i])) << i;
 }
 
 // An earlier call of the accumulation may have had no sample for a replica.

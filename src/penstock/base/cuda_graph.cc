@@ -29,7 +29,7 @@ class CudaGraph final : public at::GraphImplInterface {
   void debug_dump(const std::string& path) override { graph_.debug_dump(path); }
 
  private:
-  mutable at::cuda::CUDAGraph graph_;  // its pool() is not const
+  mutable at::cuda::CUDAGraph graph_{/*keep_graph=*/true};  // its pool() is not const
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace penstock {
 
 bool has_cuda_graphs();
-/// Null where has_cuda_graphs() is false.
+/// One that instantiates nothing before instantiate(). Null where has_cuda_graphs() is false.
 std::unique_ptr<at::GraphImplInterface> make_cuda_graph();
 
 }  // namespace penstock

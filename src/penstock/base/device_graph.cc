@@ -37,32 +37,47 @@ bool DeviceGraph::exists_for(c10::DeviceType type) {
 
 bool DeviceGraph::is_capturing() { return captures; }
 
+// What is captured is kept until instantiate(), which is called apart from capture_end(): its failure is another one.
 DeviceGraph::DeviceGraph(c10::DeviceType type)
-    : type_(type), graph_(at::has_graph_impl(type) ? at::create_graph_impl(type) : make_cuda_graph()) {
+    : type_(type),
+      graph_(at::has_graph_impl(type) ? at::create_graph_impl(type, {.keep_graph = true}) : make_cuda_graph()) {
   require<InternalError>(graph_ != nullptr, "LibTorch has no graphs for ", c10::DeviceTypeName(type, true));
 }
 
-// Only this thread is kept from calls that a capture does not permit: others copy messages and watch transfers.
 void DeviceGraph::capture(const std::function<void()>& queue) {
   require<InternalError>(graph_ != nullptr, "a capture after one that failed");
   give_back_unused_memory(type_);
+  try {
+    record(queue);
+  } catch (...) {
+    keep_for_ever(std::move(graph_));
+    throw;
+  }
+  try {
+    graph_->instantiate();
+  } catch (...) {
+    graph_.reset();
+    throw;
+  }
+  is_captured_ = true;
+}
+
+// Only this thread is kept from calls that a capture does not permit: others copy messages and watch transfers.
+void DeviceGraph::record(const std::function<void()>& queue) {
   graph_->capture_begin({0, 0}, at::GraphCaptureMode::ThreadLocal);
   captures = true;
   try {
     queue();
-    captures = false;
-    graph_->capture_end();
   } catch (...) {
-    if (std::exchange(captures, false)) {
-      try {
-        graph_->capture_end();           // the stream would remain in the capture
-      } catch (const std::exception&) {  // the first error is the cause
-      }
+    captures = false;
+    try {
+      graph_->capture_end();           // the stream would remain in the capture
+    } catch (const std::exception&) {  // the first error is the cause
     }
-    keep_for_ever(std::move(graph_));
     throw;
   }
-  is_captured_ = true;
+  captures = false;
+  graph_->capture_end();
 }
 
 void DeviceGraph::replay() { graph_->replay(); }

@@ -35,6 +35,8 @@ class DeviceGraph {
   void replay();
 
  private:
+  void record(const std::function<void()>& queue);
+
   c10::DeviceType type_;
   std::unique_ptr<at::GraphImplInterface> graph_;
   bool is_captured_ = false;

@@ -388,6 +388,11 @@ void add_train(CLI::App& app, int& exit_code) {
   flags->job.add_tuning_to(*verb);
   flags->checkpoints.add_to(*verb);
 
+  in_theme(*verb, "Pipeline")
+      .add_flag("--capture-steps", flags->job.capture_steps,
+                "on a GPU, from the third step of a size on: each rank queues its work but for the update by one call, "
+                "as a CUDA "
+                "graph; over nccl with --static-shapes");
   in_theme(*verb, "Output");
   verb->add_option("--log-every", flags->log_every, "steps between loss lines; 0: none")->capture_default_str();
   verb->add_option("--log-style", flags->log_style,
@@ -403,11 +408,6 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->add_option("--log-level", flags->log_level, "level of the messages on standard error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
-  in_theme(*verb, "Pipeline")
-      .add_flag("--capture-steps", flags->job.capture_steps,
-                "on a GPU, from the third step of a size on: each rank queues its work but for the update by one call, "
-                "as a CUDA "
-                "graph; over nccl with --static-shapes");
   verb->add_flag("--verbose", flags->verbose, "print the number of parameters of each rank");
   verb->add_option("--save-weights", flags->save_weights,
                    "at the end, write the weights as a .safetensors file; so without --checkpoint, too, when "

@@ -95,6 +95,8 @@ void StepExecutor::run_on_device(Recorder& recorder) {
 
 // What is not on the device is done before the replay, and before the capture, which executes nothing.
 void StepExecutor::run_graph(std::span<const Program::Action> actions) {
+  // Unlike a list of instructions, a graph would come to its end, with numbers that nobody has sent.
+  if (const auto reason = parts_.placement.endpoint().aborted()) throw WorldAborted(*reason);
   begin(actions.front().instruction);
   rows_.fix(graph_->rows, parts_.stages);
   for (const auto& stage : parts_.stages) parts_.histories.of(stage->id()).before_forward(*stage, job_->training_step);
@@ -134,20 +136,21 @@ void StepExecutor::capture_or_throw(std::span<const Program::Action> actions) {
     stage->gradients().compute_again();
   }
   Transport& endpoint = parts_.placement.endpoint();
+  endpoint.await_stream(*parts_.device.stream(), "the memory of a graph");  // to be given back by the device
   is_capturing_ = true;
   graph_->graph.capture([&] {
     struct NoSpans {
       void note(const Span&) {}
     } untimed;
     std::int64_t begin = 0;
-    endpoint.begin_capture();
     try {
+      endpoint.begin_capture();
       execute(compiled().programs[own_list()], actions, *this, untimed, begin, [] { return std::int64_t{0}; });
+      endpoint.end_capture();
     } catch (...) {
       endpoint.abandon_capture();
       throw;
     }
-    endpoint.end_capture();
   });
   is_capturing_ = false;
   for (const auto& stage : parts_.stages) graph_->sums[stage->id()] = stage->gradients().sums();

@@ -19,6 +19,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/thread_name.h"
 #include "penstock/transport/device_hand_over.h"
 #include "penstock/transport/gloo_connections.h"
 #include "penstock/transport/records.h"
@@ -101,6 +102,11 @@ class GroupDeviceChannels final : public DeviceChannels {
   void add(const RankPair& pair, Group group);
   void require_no_abort() const {
     require<TransportError>(!is_aborted_, "the device channels of rank ", rank_.value(), " have ended");
+  }
+  /// The same, without the mutex.
+  void require_no_abort_since() const {
+    const std::lock_guard lock(mutex_);
+    require_no_abort();
   }
   void greet(c10d::Backend& group, bool sends) const;
   bool travels(const torch::Tensor& tensor) const {
@@ -322,6 +328,7 @@ void GroupDeviceChannels::order_behind_receives(const Arriving& arriving, const 
 // which the other rank receives whatever this one does next. Memory is given back once it has arrived.
 void GroupDeviceChannels::order_behind_sends(const StepKey& step) {
   if (is_capturing_) return;  // nothing is ever complete there; end_capture() orders all
+  require_no_abort_since();   // while a group is being aborted, its transfers answer nothing
   std::erase_if(sent_, [&](const Sent& sent) {
     if (sent.step == step && !sent.work->isCompleted()) return false;
     const c10::StreamGuard guard(sent.stream);
@@ -346,6 +353,7 @@ void GroupDeviceChannels::require_captured(bool is_known, const Tag& tag) const 
 
 // A stream is part of the capture from where it waits for one that is. What was reserved was ordered before.
 void GroupDeviceChannels::begin_capture() {
+  sent_before_capture_ = sent_.size();
   static_steps_.begin_capture();
   const c10::Device device = current_device();
   const c10::Event begun = event_on(current_stream(device));
@@ -354,7 +362,6 @@ void GroupDeviceChannels::begin_capture() {
     begun.block(incoming.link_streams.of(device));
   }
   is_capturing_ = true;
-  sent_before_capture_ = sent_.size();
   for (const WorldRank from : static_steps_.known_senders()) reserve(from);
 }
 
@@ -402,7 +409,8 @@ void GroupDeviceChannels::abort() noexcept {
   is_aborted_ = true;
   for (const auto& [pair, group] : by_pair_) {
     try {
-      aborting_.emplace_back([group = group] {
+      aborting_.emplace_back([this, group = group] {
+        name_this_thread(say("abort ", rank_.value()));
         try {
           group->abort();
         } catch (const std::exception&) {  // the world has failed already
