@@ -65,11 +65,6 @@ REMOVALS = [
             "    sent.work->wait();  // the stream does\n"),
     Removal("a link stream is not part of a capture", CHANNELS, "    begun.block(incoming.link_streams.of(device));\n"),
     Removal("sends are not joined at the end of a capture", CHANNELS, "    sent_.back().work->wait();\n"),
-    Removal("a link stream is not joined at the end of a capture", CHANNELS,
-            "    event_on(incoming.link_streams.of(device)).block(current_stream(device));\n"),
-    Removal("a graph is not ordered behind what was sent before it through the host", "transport/process_endpoint.cc",
-            "    staging_.order_current_streams();\n    if (device_channels_) device_channels_->repeat_capture();\n",
-            "    if (device_channels_) device_channels_->repeat_capture();\n"),
     Removal("the numbers of a step are in memory of the graph", EXECUTOR, "    endpoint.begin_capture();\n",
             "    endpoint.begin_capture();\n    graph_->numbers.reserve(parts_.setting.device, graph_->draws.keys, "
             "compiled().schedule.micro_batches);\n"),
