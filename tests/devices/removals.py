@@ -56,7 +56,7 @@ REMOVALS = [
     Removal("the receiver's stream does not wait for what a device channel receives", CHANNELS,
             "  arrived.block(user);\n"),
     Removal("a buffer of a device channel is received into while it is read", "transport/receive_memory.cc",
-            "    read.block(current_stream(device));\n"),
+            "    event_on(reader).block(current_stream(device));\n"),
     Removal("a buffer of a device channel is received into while a tensor has it", "transport/receive_memory.cc",
             " || owner.storage().use_count() > 1"),
     Removal("the receiver's use of what a device channel receives is not recorded", CHANNELS,

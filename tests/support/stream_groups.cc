@@ -25,12 +25,6 @@
 namespace penstock::test {
 namespace {
 
-c10::Event event_on(const c10::Stream& stream) {
-  c10::Event event(stream.device_type());
-  event.record(stream);
-  return event;
-}
-
 /// One direction between two ranks, with both of its ends. Whichever of a send and its receive comes later copies.
 struct Lane {
   /// A send or a receive.

@@ -42,12 +42,6 @@ std::vector<torch::Tensor> bytes_of(const torch::Tensor& tensor) {
   return {tensor.as_strided({tensor.numel()}, {1}).view(torch::kUInt8)};
 }
 
-c10::Event event_on(const c10::Stream& stream) {
-  c10::Event event(stream.device_type());
-  event.record(stream);
-  return event;
-}
-
 class GroupDeviceChannels final : public DeviceChannels {
  public:
   GroupDeviceChannels(WorldRank rank, DeviceGroups groups, c10::intrusive_ptr<c10d::Store> store)

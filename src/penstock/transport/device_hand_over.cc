@@ -44,6 +44,12 @@ void DeviceEvents::block_current_streams() const {
 
 c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 
+c10::Event event_on(const c10::Stream& stream) {
+  c10::Event event(stream.device_type());
+  event.record(stream);
+  return event;
+}
+
 void record_use(const torch::Tensor& tensor, const c10::Stream& stream) {
   if (tensor.defined() && !tensor.is_cpu())
     c10::impl::VirtualGuardImpl(stream.device_type()).recordDataPtrOnStream(tensor.storage().data_ptr(), stream);

@@ -45,6 +45,9 @@ class DeviceEvents {
 /// The current stream of the calling thread on `device`.
 c10::Stream current_stream(c10::Device device);
 
+/// An event behind the present work of `stream`.
+c10::Event event_on(const c10::Stream& stream);
+
 /// The memory of `tensor` is not reused before the present work of `stream` is complete, even if it is freed earlier.
 void record_use(const torch::Tensor& tensor, const c10::Stream& stream);
 

@@ -15,9 +15,7 @@ ReceiveMemory::Given ReceiveMemory::tensor(const Part& part, const torch::Tensor
   if (is_new) {
     owner = torch::empty({bytes}, torch::TensorOptions(torch::kUInt8).device(device));
   } else {
-    c10::Event read(device.type());
-    read.record(reader);
-    read.block(current_stream(device));
+    event_on(reader).block(current_stream(device));
   }
   // Not a view of the owner, which autograd would know of, and layers could not change in place.
   return {torch::empty({0}, like.options().device(device)).set_(owner.storage(), 0, like.sizes(), like.strides()),
