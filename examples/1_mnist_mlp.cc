@@ -21,14 +21,14 @@ struct Network : ps::Cell {
   ps::Value forward(ps::Value x) override { return layer3(relu2(layer2(relu1(layer1(ps::flatten(x, 1)))))); }
 };
 
-int main(int argc, char** argv) try {
+int main(int argc, char**) try {
   if (argc > 1) return std::cerr << "usage: 1_mnist_mlp   (it takes no arguments)\n", 2;
 
   Network net;
   net.layer1.pipeline_stage = net.relu1.pipeline_stage = net.layer2.pipeline_stage = 0;
   net.relu2.pipeline_stage = net.layer3.pipeline_stage = 1;
 
-  ps::World world(argc, argv, {.stages = 2});  // threads; under mpirun: one process per rank
+  ps::World world({.stages = 2});  // threads; under mpirun: one process per rank
   ps::Pipeline pipeline(world, net, ps::cross_entropy, {.micro_batches = 4, .schedule = "1f1b"});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-2); });
 

@@ -34,7 +34,7 @@ int main(int argc, char** argv) try {
                .dropout = 0.1,
                .tied_head = true});
   gpt.block(0).recompute = true;  // the first stage holds the most micro-batches, so it recomputes a block
-  ps::World world(argc, argv, {.stages = 2});
+  ps::World world({.stages = 2});
   ps::Pipeline pipeline(world, gpt, ps::next_token_loss, {.micro_batches = 4, .clip_norm = 1.0});
   pipeline.optimize_with(ps::adamw({.learning_rate = 2e-3, .beta2 = 0.99, .weight_decay = 0.1}));
   if (world.is_main())

@@ -63,7 +63,7 @@ int main(int argc, char** argv) try {
   ps::TrainerOptions options{.epochs = 4};
   Arguments("masked_transformer", "Trains with masks.").add("EPOCHS", options.epochs, "passes").parse(argc, argv);
   Classifier network;
-  ps::World world(argc, argv, {.stages = 2});
+  ps::World world({.stages = 2});
   ps::Pipeline pipeline(world, network, ps::cross_entropy, {.inputs = 2, .micro_batches = 4, .clip_norm = 1.0});
   pipeline.optimize_with(
       ps::ParameterGroups(adamw(0.1)).add(ps::no_decay, adamw(0)));  // neither biases nor norms decay

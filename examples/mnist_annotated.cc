@@ -76,7 +76,7 @@ int main(int argc, char** argv) try {
   net.relu2.pipeline_stage = 1;
   net.layer3.pipeline_stage = 1;
 
-  ps::World world(argc, argv, {.stages = static_cast<int>(stages)});  // replicas: processes / stages
+  ps::World world({.stages = static_cast<int>(stages)});  // replicas: processes / stages
   const ps::Reduction reduction = mean ? ps::Reduction::mean : ps::Reduction::sum;
   ps::Pipeline pipeline(world, net, ps::cross_entropy, {.micro_batches = 4, .reduction = reduction, .seed = 1});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-2); });

@@ -144,7 +144,7 @@ int main(int argc, char** argv) try {
       .add("STEPS", steps, "steps to measure for each row, and then to train")
       .add("FOLDER", folder, "folder for pictures of each schedule, predicted and measured")
       .parse(argc, argv);
-  ps::World world(argc, argv, {.stages = 2});
+  ps::World world({.stages = 2});
   if (world.is_main()) std::cout << world.describe() << std::endl;
   compare(world, {.batch_size = 32, .micro_batches = 2, .steps = steps, .folder = folder});
   compare(world, {.batch_size = 256, .micro_batches = 8, .steps = steps, .folder = folder});

@@ -55,7 +55,7 @@ int main(int argc, char** argv) try {
   ps::validate(own).require_ok(own);  // complete, ordered and free of deadlock
   const ps::Schedule usual = ps::generate("1f1b", {.ranks = 2, .micro_batches = own.micro_batches});
 
-  ps::World world(argc, argv, {.stages = 2});
+  ps::World world({.stages = 2});
   if (world.is_main()) {
     show(own);
     show(usual);

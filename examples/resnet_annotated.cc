@@ -32,7 +32,7 @@ int main(int argc, char** argv) try {
   net.head.pipeline_stage = net.layer1.pipeline_stage = net.layer2.pipeline_stage = 0;
   net.layer3.pipeline_stage = net.layer4.pipeline_stage = net.fc.pipeline_stage = 1;
 
-  ps::World world(argc, argv, {.stages = 2});
+  ps::World world({.stages = 2});
   // The loss of a batch is the sum over its 2 micro-batches of their means: 2 ln 10 = 4.6 at first.
   ps::Pipeline pipeline(world, net, ps::cross_entropy, {.micro_batches = 2, .reduction = ps::Reduction::sum});
   pipeline.optimize_with(ps::sgd({.learning_rate = learning_rate, .momentum = 0.9}));

@@ -48,7 +48,7 @@ int main(int argc, char** argv) try {
                                          {[](const torch::Tensor& x) { return torch::flatten(x, 1); }, "behind"},
                                          "fc"});
 
-  ps::World world(argc, argv, {.stages = 2});
+  ps::World world({.stages = 2});
   ps::Pipeline pipeline(world, *net, ps::cross_entropy, {.micro_batches = 4, .chunks = chunks});
   pipeline.optimize_with(ps::adam({.learning_rate = 1e-3}));
   if (world.is_main())

@@ -33,7 +33,7 @@ int main(int argc, char** argv) try {
       .add("--folder", folder, "for the checkpoints")
       .parse(argc, argv);
   Network network;
-  ps::World world(argc, argv, {.stages = stages});
+  ps::World world({.stages = stages});
   ps::Pipeline pipeline(world, network, ps::cross_entropy, {.micro_batches = 4});
   pipeline.optimize_with(ps::adamw({.learning_rate = 1e-3}));
 

@@ -46,7 +46,7 @@ int main(int argc, char** argv) try {
       .add("EPOCHS", epochs, "over the training set")
       .parse(argc, argv);
   Siamese network;
-  ps::World world(argc, argv, {.stages = 2});
+  ps::World world({.stages = 2});
   const ps::Loss loss{"same_or_not", [](const torch::Tensor& logit, const torch::Tensor& same) {
                         return torch::binary_cross_entropy_with_logits(logit, same, {}, {}, at::Reduction::Sum);
                       }};

@@ -33,7 +33,7 @@ int main(int argc, char** argv) try {
   net.layer2.pipeline_stage = 2;
   net.head.pipeline_stage = 3;
 
-  ps::World world(argc, argv, {.stages = 4});
+  ps::World world({.stages = 4});
   ps::Pipeline pipeline(world, net, ps::cross_entropy, {.micro_batches = 4, .seed = 1});
   if (asked_for("table")) {
     const torch::NoGradGuard no_grad;

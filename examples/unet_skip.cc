@@ -20,7 +20,7 @@ int main(int argc, char** argv) try {
       .parse(argc, argv);
 
   ps::Unet net({.in_channels = 1, .out_channels = 3, .width = 8, .levels = 3});
-  ps::World world(argc, argv, {.stages = 3});
+  ps::World world({.stages = 3});
   ps::Pipeline pipeline(world, net, ps::squared_error, {.micro_batches = 4, .partition = "uniform"});
   pipeline.optimize_with(ps::adam({.learning_rate = 2e-3}));
 

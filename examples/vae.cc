@@ -51,7 +51,7 @@ int main(int argc, char** argv) try {
       .add("EPOCHS", epochs, "over the training set")
       .parse(argc, argv);
   Vae network;
-  ps::World world(argc, argv, {.stages = 2});
+  ps::World world({.stages = 2});
   const ps::Loss loss{"nats", nats};  // averaged over samples, because there is no weight function
   ps::Pipeline pipeline(world, network, loss, {.micro_batches = 4, .seed = 1});
   pipeline.optimize_with(ps::adam({.learning_rate = 2e-3}));

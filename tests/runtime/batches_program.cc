@@ -87,7 +87,7 @@ int main(int argc, char** argv) {
   if (argc < 4) return 2;
   int code = 0;
   try {
-    ps::World world(argc, argv, {.stages = std::atoi(argv[2]), .replicas = std::atoi(argv[3])});
+    ps::World world({.stages = std::atoi(argv[2]), .replicas = std::atoi(argv[3])});
     try {
       train(world, argv[1], argc > 4 ? std::atoi(argv[4]) : 100);
     } catch (const ps::ConfigError& error) {

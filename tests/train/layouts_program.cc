@@ -37,13 +37,13 @@ class SeenRows : public Hook {
   }
 };
 
-void run(int argc, char** argv) {
+void run() {
   torch::manual_seed(3);
   constexpr std::int64_t length = 5, samples = 22;
   const torch::Tensor x = torch::randn({length, samples, 6}), table = torch::rand({length, length}).tril(),
                       mask = torch::rand({samples, length}).gt(0.3).to(torch::kFloat32),
                       classes = torch::randint(0, 5, {length, samples});
-  World world(argc, argv, {.stages = 2});
+  World world({.stages = 2});
   TimeFirst network;
   PipelineOptions options;
   options.inputs = 3;
@@ -74,8 +74,8 @@ void run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) try {
-  run(argc, argv);
+int main(int, char**) try {
+  run();
   return 0;
 } catch (const std::exception& error) {
   std::cerr << error.what() << std::endl;

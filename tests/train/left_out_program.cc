@@ -46,7 +46,7 @@ void run(int argc, char** argv) {
   const torch::Tensor targets = torch::randint(0, 3, {120}, torch::kInt64);
   for (const int batch : {1, 7}) inputs[10 * batch + 9][2] = std::nan("");
 
-  World world(argc, argv, {.stages = 2});
+  World world({.stages = 2});
   Network network;
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "uniform", .seed = 4});
   pipeline.optimize_with([](auto parameters) { return torch::optim::Adam(parameters, 0.01); });

@@ -168,8 +168,6 @@ struct World::State {
 
 World::World(const WorldOptions& options) : World(open_endpoints(options), options) {}
 
-World::World(int, char**, const WorldOptions& options) : World(options) {}
-
 World::World(std::vector<std::unique_ptr<Transport>> endpoints, const WorldOptions& options)
     : state_(std::make_unique<State>()) {
   check(options);

@@ -31,8 +31,6 @@ class World {
   /// WorldOptions::processes are joined by another transport than WorldOptions::transport; TransportError when a
   /// process does not come within WorldOptions::start_deadline.
   explicit World(const WorldOptions& options);
-  /// The same for programs that pass their arguments on, as MPI programs do; the arguments are ignored.
-  World(int argc, char** argv, const WorldOptions& options);
   /// Uses the caller's endpoints, one per local rank, all of one world. For tests.
   World(std::vector<std::unique_ptr<Transport>> endpoints, const WorldOptions& options);
   /// After a failure, does not wait for ranks that hang in the program's own code. Waits for the other

@@ -12,11 +12,11 @@ struct Network : ps::Cell {
   ps::Value forward(ps::Value x) override { return out(ps::relu(in(x))); }
 };
 
-int main(int argc, char** argv) {
+int main() {
   Network network;
   network.in.pipeline_stage = 0;
   network.out.pipeline_stage = 1;
-  ps::World world(argc, argv, {.stages = 2});
+  ps::World world({.stages = 2});
   ps::Pipeline pipeline(world, network, ps::cross_entropy, {.micro_batches = 4, .schedule = "1f1b"});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
 
