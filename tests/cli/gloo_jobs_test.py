@@ -6,6 +6,7 @@ does, are skipped where no Python can import torch.
 """
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -218,6 +219,18 @@ class GlooJobs(GlooJobsBase):
                          "[rank 1] the world is incomplete after 1 s (the start deadline, at the rendezvous): rank 1 "
                          f"does not reach the store at 127.0.0.1:{port} (MASTER_ADDR and MASTER_PORT), which rank 0 "
                          "opens")
+
+    def test_a_signal_during_the_start_ends_a_process_at_once(self):
+        for flags in (["--checkpoint", "run"], ["--save-weights", "weights.safetensors"]):
+            with self.subTest(flags=flags):
+                port = gloo_run.free_port()
+                run = self.start_rank(0, 2, port, *flags)
+                while True:
+                    self.assertIsNone(run.poll(), "it ended before it waited for rank 1")
+                    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                        break
+                run.send_signal(signal.SIGTERM)
+                self.assertEqual(self.ends_of([run]), [(-signal.SIGTERM, "", [])])
 
     def test_every_process_that_has_come_names_those_that_have_not(self):
         port = gloo_run.free_port()

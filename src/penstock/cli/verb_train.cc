@@ -268,8 +268,6 @@ int train(TrainFlags flags) {
     weights.vocabulary = take_network(recorded->weight_metadata, tensors_of(*recorded), flags.job.network);
   else if (!flags.weights.empty())
     weights = read_weights(flags.weights, flags.job.network);
-  const std::optional<StopSignals> signals =
-      flags.ends_politely() ? std::optional<StopSignals>(std::in_place) : std::nullopt;
   check(flags);
   set_log_level(log_level_called(flags.log_level));
   const bool json_on_stdout = flags.json == "-";
@@ -316,6 +314,9 @@ int train(TrainFlags flags) {
   if (flags.patience) trainer.add_hook(std::make_unique<EarlyStopHook>(EarlyStop{.patience = *flags.patience}));
   if (flags.checkpoints.writes()) trainer.add_hook(checkpoint_hook(flags, *pipeline, vocabulary));
   if (flags.checkpoints.resumes()) resume(flags, recorded, trainer);
+  // Until here a signal ends the process at once: there is nothing to save, and other ranks may never join.
+  std::optional<StopSignals> signals;
+  if (flags.ends_politely()) signals.emplace();
   try {
     trainer.fit(loaders.train, loaders.test ? &*loaders.test : nullptr);
     world.finish();
