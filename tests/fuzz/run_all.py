@@ -18,6 +18,7 @@ import sys
 import time
 
 CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
+DICTIONARIES = os.path.join(os.path.dirname(CORPUS), "dictionaries")
 # Of the processor's time for one input.
 SLOW_S = 1
 
@@ -70,6 +71,9 @@ def run(build, name, folder, arguments):
     program = os.path.join(build, "bin", "fuzz_" + name)
     os.makedirs(reached, exist_ok=True)
     os.makedirs(found, exist_ok=True)
+    dictionary = os.path.join(DICTIONARIES, name)
+    if os.path.exists(dictionary):
+        arguments = [*arguments, "-dict=" + dictionary]
     begin = time.monotonic()
     with open(os.path.join(folder, "log"), "ab") as log:
         done = subprocess.run([program, *LIMITS, f"-max_len={LONGEST[name]}", *arguments, "-artifact_prefix=" + found,

@@ -186,6 +186,22 @@ class Bombs(unittest.TestCase):
         self.write("step-00000001/manifest.json", b'{"checksum": "' + b"0" * 32 + b'",\n', b"0," * (LONG_JSON // 2))
         self.assertIn("more than the", self.refused("checkpoint", "verify", folder))
 
+    # Settings, through the runtime program
+
+    def test_settings_of_50_000_keys_within_keys(self):
+        if not WITH_RUNTIME:
+            self.skipTest("this build has no LibTorch")
+        settings = "a" + ".a" * 50_000 + "=1"
+        usual = ["train", "--config", self.path("none")]
+        self.assertIn("run.toml:1: keys within keys",
+                      self.refused("train", "--config", self.write("run.toml", settings), usual=usual))
+        seal = subprocess.run([SEAL], input=settings.encode(), stdout=subprocess.PIPE, check=True).stdout
+        checksum = json.loads(seal.splitlines()[0].rstrip(b",") + b"}")["checksum"]
+        checkpoint = self.checkpoint(self.manifest(
+            '{"name": "train.toml", "kind": "text", "bytes": %d, "xxh3_128": "%s"}' % (len(settings), checksum)))
+        self.write("step-00000001/train.toml", settings)
+        self.assertIn("train.toml:1: keys within keys", self.refused("train", "--resume", checkpoint, usual=usual))
+
     # Weights, through the runtime program: what LibTorch itself takes is subtracted.
 
     def weights_refused(self, path):

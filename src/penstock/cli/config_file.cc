@@ -56,6 +56,10 @@ std::pair<std::uint32_t, std::size_t> first_character(std::string_view text) {
   return {code, length};
 }
 
+/// A number has one, and tables are refused, so that a key needs none. Each makes a table, and toml++ destroys tables
+/// recursively.
+constexpr int most_dots = 1;
+
 /// The text in ASCII: what is beyond becomes an escape between double quotes, and a dot in comments. With other letters
 /// toml++ 3.3 has undefined behaviour where it looks for blanks. Throws ConfigError for such letters elsewhere, and for
 /// texts of several lines, which no flag takes.
@@ -65,6 +69,7 @@ std::string in_ascii(const ConfigText& config) {
   int line = 1;
   char around = 0;             // the quote or '#' that began what the character is in
   std::size_t after_pair = 0;  // the end of the last backslash with what it escapes
+  int dots = 0;                // outside of quotes, since the last character that ends a key or a number
   for (std::string_view rest = config.text; !rest.empty();) {
     if (utf8_prefix(rest.substr(0, 4)) == 0) fail(line, "this is not UTF-8");
     const auto [code, length] = first_character(rest);
@@ -86,8 +91,11 @@ std::string in_ascii(const ConfigText& config) {
     if (c == '\n') {
       ++line;
       around = 0;
+      dots = 0;
     } else if (around == 0) {
       if (c == '"' || c == '\'' || c == '#') around = c;
+      if (c == '.' && ++dots > most_dots) fail(line, "keys within keys within keys: write the keys without tables");
+      if (c == '=' || c == ',' || c == '{') dots = 0;
     } else if (c == around && c != '#') {
       around = 0;
     } else if (c == '\\' && around == '"' && (rest.starts_with('\\') || rest.starts_with('"'))) {
