@@ -43,7 +43,7 @@ MISUSE = [
     (["--seed", "-1"], "--seed: -1 is below 0"),
     (["--model", "vgg"], "--model: vgg not in {mlp,"),
     (["--hidden", "512x"], "'512x' in '512x' is not a layer width: write widths as 512,512 or 1024x8"),
-    (["--schedule", "1f1c"], "no schedule is called '1f1c': there are sequential, gpipe, 1f1b"),
+    (["--schedule", "1f1c"], "no schedule is called '1f1c': did you mean '1f1b'? There are sequential, gpipe, 1f1b"),
     (["--schedule", "forward-only"], "schedule 'forward-only' has no backward instructions: it cannot train"),
     (["--schedule", "none.sched"], "none.sched: cannot be opened; a schedule file is expected there"),
     (["--optimizer", "lion"], "--optimizer: lion not in {sgd,adam,adamw,rmsprop}"),

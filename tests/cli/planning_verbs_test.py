@@ -244,7 +244,7 @@ class PlanningVerbs(unittest.TestCase):
     def test_missing_schedules(self):
         self.assertEqual(self.complaint_of("schedule", "show", *SHAPE), "which schedule? Give --schedule NAME or FILE")
         self.assertTrue(self.complaint_of("schedule", "show", "gpip", *SHAPE)
-                        .startswith("no schedule is called 'gpip': there are "))
+                        .startswith("no schedule is called 'gpip': did you mean 'gpipe'? There are "))
         self.assertEqual(self.complaint_of("schedule", "show", "./gpipe"),
                          "./gpipe: cannot be opened; a schedule file is expected there")
         self.write("x.sched", SCHED.replace("0F1", "0Q1"))

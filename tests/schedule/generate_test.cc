@@ -134,8 +134,8 @@ TEST(Generate, refuses_invalid_costs) {
 
 TEST(Generate, refuses_invalid_shapes) {
   EXPECT_EQ(refusal("1f1f", {}),
-            "no schedule is called '1f1f': there are sequential, gpipe, 1f1b, 1f1b-early, interleaved, looped-bfs, "
-            "zb-h1, zb-h2, zb-auto, zb-v, v-half, v-min, dualpipe-v, forward-only");
+            "no schedule is called '1f1f': did you mean '1f1b'? There are sequential, gpipe, 1f1b, 1f1b-early, "
+            "interleaved, looped-bfs, zb-h1, zb-h2, zb-auto, zb-v, v-half, v-min, dualpipe-v, forward-only");
   EXPECT_EQ(refusal("1f1b", {.ranks = 0}), "a schedule for 0 ranks: at least 1 is needed");
   EXPECT_EQ(refusal("1f1b", {.ranks = 2, .micro_batches = 0}), "a schedule for 0 micro-batches: at least 1 is needed");
   EXPECT_EQ(refusal("1f1b", {.ranks = 2, .micro_batches = 4, .chunks = 0}),

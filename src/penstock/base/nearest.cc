@@ -1,8 +1,29 @@
 #include "penstock/base/nearest.h"
 
 #include <algorithm>
+#include <cctype>
+#include <utility>
 
 namespace penstock {
+namespace {
+
+/// The letters and digits in lower case.
+std::string letters_of(std::string_view name) {
+  std::string letters;
+  for (const char c : name)
+    if (c != '-' && c != '_') letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return letters;
+}
+
+/// The edit distance of the letters, or 1 if `name` contains `known`. Two letters are contained by coincidence.
+std::size_t distance_of_letters(const std::string& name, const std::string& known) {
+  constexpr std::size_t shortest_part = 3;
+  const std::size_t distance = edit_distance(name, known);
+  const bool is_part = known.size() >= shortest_part && name.find(known) != std::string::npos;
+  return is_part ? std::min<std::size_t>(distance, 1) : distance;
+}
+
+}  // namespace
 
 std::size_t edit_distance(std::string_view from, std::string_view to) {
   std::vector<std::vector<std::size_t>> cost(from.size() + 1, std::vector<std::size_t>(to.size() + 1));
@@ -21,9 +42,12 @@ std::size_t edit_distance(std::string_view from, std::string_view to) {
 }
 
 const std::string& nearest(std::string_view name, const std::vector<std::string>& names) {
-  return *std::min_element(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
-    return edit_distance(name, a) < edit_distance(name, b);
-  });
+  const std::string letters = letters_of(name);
+  const auto distance = [&](const std::string& known) {
+    return std::pair(distance_of_letters(letters, letters_of(known)), edit_distance(name, known));
+  };
+  return *std::min_element(names.begin(), names.end(),
+                           [&](const std::string& a, const std::string& b) { return distance(a) < distance(b); });
 }
 
 }  // namespace penstock

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "penstock/base/error.h"
+#include "penstock/base/nearest.h"
 #include "penstock/schedule/generators/generators.h"
 #include "penstock/schedule/memory_limit.h"
 
@@ -58,8 +61,13 @@ const Generator* known_generator(std::string_view name) {
 const Generator& find_generator(std::string_view name) {
   if (const Generator* known = known_generator(name)) return *known;
   std::string known;
-  for (const Generator& generator : generators()) known += (known.empty() ? "" : ", ") + std::string(generator.name);
-  throw ConfigError(say("no schedule is called '", name, "': there are ", known));
+  std::vector<std::string> names;
+  for (const Generator& generator : generators()) {
+    names.emplace_back(generator.name);
+    known += (known.empty() ? "" : ", ") + names.back();
+  }
+  throw ConfigError(
+      say("no schedule is called '", name, "': did you mean '", nearest(name, names), "'? There are ", known));
 }
 
 Schedule generate(std::string_view name, const ScheduleShape& shape, const Tuning& tuning) {

@@ -16,7 +16,8 @@ std::string_view default_schedule(int chunks);
 std::span<const Generator> generators();
 /// The generator called `name`, or null if there is none.
 const Generator* known_generator(std::string_view name);
-/// The generator called `name`. Throws ConfigError, which lists the known names, if there is none.
+/// The generator called `name`. Throws ConfigError, which suggests the nearest name and lists all, if
+/// there is none.
 const Generator& find_generator(std::string_view name);
 /// The schedule that the generator `name` makes: compute instructions only, not lowered. Throws ConfigError for an
 /// unknown name, and for a shape or a tuning out of range. `tuning` matters only to generators with
