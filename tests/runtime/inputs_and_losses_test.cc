@@ -77,6 +77,53 @@ TEST(SeveralInputsAndOutputs, another_number_of_inputs_is_an_error) {
   EXPECT_THROW(pipeline.evaluate(torch::randn({4, 6}), torch::zeros({4}, torch::kInt64)), ConfigError);
 }
 
+/// An embedding, with sparse gradients or dense ones.
+struct Words : Cell {
+  explicit Words(bool sparse) : sparse_(sparse) {}
+  bool sparse_;
+  Layer words = add(
+      "words", [sparse = sparse_] { return torch::nn::Embedding(torch::nn::EmbeddingOptions(5, 6).sparse(sparse)); });
+  Layer hidden = add("hidden", [] { return torch::nn::Linear(6, 8); });
+  Layer out = add("out", [] { return torch::nn::Linear(8, 4); });
+  Value forward(Value x) override { return out(relu(hidden(words(x)))); }
+};
+
+Trained train_words(bool sparse, const Case& one) {
+  World world({.stages = one.stages, .replicas = one.replicas});
+  Words network(sparse);
+  PipelineOptions options;
+  options.micro_batches = one.micro_batches;
+  options.schedule = one.schedule;
+  options.partition = "uniform";
+  options.clip_norm = 0.2;
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with([](auto parameters) {
+    return torch::optim::SGD(parameters, torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
+  });
+  Trained trained;
+  for (int step = 0; step < 3; ++step) {
+    const torch::Tensor words = torch::arange(step, step + 10) % 4;  // the row of word 4 has no gradient
+    trained.losses.push_back(pipeline.train_step(words, torch::arange(10) % 4).loss());
+  }
+  trained.state = pipeline.state();
+  return trained;
+}
+
+TEST(SparseGradients, train_as_dense_ones) {
+  const Trained dense = train_words(false, {}), alone = train_words(true, {});
+  const auto expect_near = [](const Trained& one, const Trained& other) {
+    for (const auto& [name, value] : one.state)
+      EXPECT_TRUE(torch::allclose(value, other.state.at(name), 1e-5, 1e-6)) << name;
+  };
+  expect_near(dense, alone);
+  for (const Case& one : {Case{2}, {3, 1, 4, "zb-h1"}, {2, 1, 4, "interleaved"}}) {
+    const Trained other = train_words(true, one);
+    EXPECT_EQ(other.losses, alone.losses) << one.schedule;
+    for (const auto& [name, value] : alone.state) EXPECT_TRUE(value.equal(other.state.at(name))) << name;
+  }
+  expect_near(dense, train_words(true, {2, 2, 2}));
+}
+
 struct Tokens : Cell {
   Layer embed = add("embed", [] { return torch::nn::Embedding(7, 5); });
   Layer body = add("body", [] { return torch::nn::Linear(5, 5); });

@@ -78,6 +78,8 @@ void Gradients::add_by(std::size_t use, const std::function<void(torch::Tensor& 
 }
 
 void Gradients::add_in_order(std::size_t micro_batch, Tensors gradients) {
+  for (torch::Tensor& gradient : gradients)
+    if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
   const bool is_new = micro_batch >= next_ && waiting_.emplace(micro_batch, std::move(gradients)).second;
   require<InternalError>(is_new, "the gradients of micro-batch ", micro_batch, " came twice");
   while (!waiting_.empty() && waiting_.begin()->first == next_) {

@@ -50,8 +50,8 @@ class Gradients {
   void add_product(std::size_t use, const torch::Tensor& a, const torch::Tensor& b);
   /// Calls `write`, which adds to the buffer of one use, or overwrites all of it where `is_first`.
   void add_by(std::size_t use, const std::function<void(torch::Tensor& buffer, bool is_first)>& write);
-  /// Adds one micro-batch's gradients, one per leaf; undefined ones add nothing. Gradients that come before those of an
-  /// earlier micro-batch wait for these, so that sums are always made in ascending order. To be called once for every
+  /// Adds one micro-batch's gradients, one per leaf; undefined ones add nothing, and sparse ones are made dense.
+  /// Gradients that come before those of an earlier micro-batch wait for these, so that sums are always made in ascending order. To be called once for every
   /// micro-batch of a step, counted from 0.
   void add_in_order(std::size_t micro_batch, Tensors gradients);
   /// What a step has accumulated, which a replay of its work (base/device_graph.h) makes anew in the same memory.
