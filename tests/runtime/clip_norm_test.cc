@@ -150,6 +150,49 @@ TEST(ClipNorm, of_gradients_that_are_not_finite_equals_torch) {
     }
 }
 
+struct PhasesImpl : torch::nn::Module {
+  torch::Tensor weight = register_parameter("weight", torch::randn({6}, torch::kComplexFloat));
+  torch::Tensor forward(const torch::Tensor& x) { return torch::view_as_real(x * weight).flatten(1); }
+};
+TORCH_MODULE(Phases);
+
+struct Complex : Cell {
+  Layer first = add("first", [] { return torch::nn::Linear(6, 6); });
+  Layer phases = add("phases", [] { return Phases(); });
+  Layer last = add("last", [] { return torch::nn::Linear(12, 4); });
+  Value forward(Value x) override { return last(phases(first(x))); }
+};
+
+// The norm of a complex gradient is the norm of its real and imaginary parts.
+TEST(ClipNorm, of_complex_parameters_equals_a_plain_step) {
+  for (const auto& [stages, replicas] : {std::pair{1, 1}, {3, 1}, {2, 2}}) {
+    World world({.stages = stages, .replicas = replicas});
+    Complex network;
+    PipelineOptions options;
+    options.clip_norm = 0.1;
+    options.partition = "uniform";
+    Pipeline pipeline(world, network, cross_entropy, options);
+    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1); });
+    auto before = pipeline.state();
+    const auto [inputs, targets] = batch();
+    const double norm = pipeline.train_step(inputs, targets).gradient_norm();
+    const auto after = pipeline.state();
+
+    for (auto& [name, value] : before) value.requires_grad_(true);
+    const torch::Tensor hidden = torch::linear(inputs, before["first.weight"], before["first.bias"]);
+    const torch::Tensor parts = torch::view_as_real(hidden * before["phases.weight"]).flatten(1);
+    torch::nn::functional::cross_entropy(torch::linear(parts, before["last.weight"], before["last.bias"]), targets)
+        .backward();
+    const torch::NoGradGuard no_grad;
+    double square = 0;
+    for (const auto& [name, value] : before) square += (value.grad() * value.grad().conj()).sum().abs().item<double>();
+    EXPECT_NEAR(norm, std::sqrt(square), 1e-5 * norm);
+    EXPECT_GT(norm, 0.1);
+    for (const auto& [name, value] : before)
+      EXPECT_TRUE(torch::allclose(value - value.grad() * (0.1 / norm), after.at(name), 1e-4, 1e-6)) << name;
+  }
+}
+
 TEST(ClipNorm, is_not_computed_unless_requested) {
   World world({.stages = 2});
   DeepNetwork network;

@@ -124,7 +124,7 @@ torch::Tensor GradientReducer::norm(c10::Device device) {
       const ParameterUses& all_uses = stage->gradients().parameters()[i].all_uses;
       if (!gradients[i].defined() || all_uses.owner() != stage->id()) continue;
       parts.push_back({all_uses.list.front().node, static_cast<std::int64_t>(i)});
-      squares.push_back(gradients[i].norm(2, torch::kFloat64).square());
+      squares.push_back(as_real(gradients[i]).norm(2, torch::kFloat64).square());
     }
   }
   DataPlane& endpoint = placement_.endpoint();

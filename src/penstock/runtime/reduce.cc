@@ -34,7 +34,7 @@ Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const T
   torch::Tensor present = torch::zeros({static_cast<std::int64_t>(own.size())}, torch::kBool);
   for (std::size_t i = 0; i < own.size(); ++i) {
     const torch::Tensor part = own[i].defined() ? own[i] : torch::zeros_like(like[i]);
-    flat_parts.push_back(part.reshape({-1}));
+    flat_parts.push_back(as_real(part).reshape({-1}));
     present[static_cast<std::int64_t>(i)] = own[i].defined();
   }
   const torch::Tensor flat = torch::cat(flat_parts);
@@ -75,10 +75,10 @@ Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const T
   Tensors result;
   std::int64_t offset = 0;
   for (std::size_t i = 0; i < own.size(); ++i) {
-    const torch::Tensor& shape = like[i];
+    const torch::Tensor shape = as_real(like[i].detach());
     const bool there = any_present[static_cast<std::int64_t>(i)].item<bool>();
-    result.push_back(there ? total.narrow(0, offset, shape.numel()).view_as(shape).to(shape.scalar_type())
-                           : torch::Tensor());
+    const torch::Tensor part = total.narrow(0, offset, shape.numel()).view_as(shape).to(shape.scalar_type());
+    result.push_back(!there ? torch::Tensor() : like[i].is_complex() ? torch::view_as_complex(part) : part);
     offset += shape.numel();
   }
   return result;

@@ -9,6 +9,11 @@
 
 namespace penstock {
 
+/// The numbers of a tensor: of a complex one its real and imaginary parts, in a last dimension of size 2.
+inline torch::Tensor as_real(const torch::Tensor& tensor) {
+  return tensor.is_complex() ? torch::view_as_real(tensor.resolve_conj()) : tensor;
+}
+
 /// The ranks that hold the same stage.
 struct ReplicaGroup {
   DataPlane& endpoint;
