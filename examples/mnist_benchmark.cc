@@ -67,7 +67,7 @@ double one_device(const Job& job, const ps::Batch& batch, int micro_batches) {
   const auto optimizer = ps::adam({.learning_rate = 1e-3})(parameters);
   return median_seconds(job.steps, [&] {
     for (const ps::NamedParameter& parameter : parameters) torch::Tensor(parameter.value).mutable_grad().reset();
-    const auto inputs = batch.inputs.chunk(micro_batches), targets = batch.targets.chunk(micro_batches);
+    const auto inputs = batch.inputs[0].chunk(micro_batches), targets = batch.targets[0].chunk(micro_batches);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const torch::Tensor outputs = net(ps::Value(inputs[i])).tensor();
       (torch::nn::functional::cross_entropy(outputs, targets[i]) / micro_batches).backward();

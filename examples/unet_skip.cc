@@ -35,7 +35,7 @@ int main(int argc, char** argv) try {
   std::int64_t step = 0;
   while (true)
     for (auto& [colours, labels] : pictures) {
-      const ps::StepResult result = pipeline.train_step(colours.mean({1}, /*keepdim=*/true), colours);
+      const ps::StepResult result = pipeline.train_step(colours[0].mean({1}, /*keepdim=*/true), colours);
       // A mean over pixels: about 0.1 for images that stay grey, and about 1 for an untrained network.
       if (step % 50 == 0 && world.speaks())
         std::cout << "step " << step << ", squared error is " << result.loss() << std::endl;

@@ -95,7 +95,7 @@ TEST(Cifar10, the_real_images) {
 
   Loader loader(std::move(train), {.batch_size = 500, .shuffle = false});
   torch::Tensor sum = torch::zeros(3, torch::kFloat64);
-  for (auto& [inputs, targets] : loader) sum += inputs.to(torch::kFloat64).mean({0, 2, 3});
+  for (auto& [inputs, targets] : loader) sum += inputs[0].to(torch::kFloat64).mean({0, 2, 3});
   EXPECT_LT((sum / loader.batches_per_epoch()).abs().max().item<double>(), 0.05);
 }
 

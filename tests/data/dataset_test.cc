@@ -90,17 +90,17 @@ TEST(Dataset, order_depends_on_seed_epoch_and_repetition) {
 TEST(Dataset, map_takes_and_returns_samples) {
   const Dataset dataset = counted(5)
                               .map([](Sample sample) {
-                                EXPECT_EQ(sample.inputs.sizes(), torch::IntArrayRef({2}));
-                                return Sample{{sample.inputs.sum(), sample.inputs}, sample.targets + 100};
+                                EXPECT_EQ(sample.inputs[0].sizes(), torch::IntArrayRef({2}));
+                                return Sample{{sample.inputs[0].sum(), sample.inputs}, sample.targets[0] + 100};
                               })
                               .map([](Sample sample) {
-                                return Sample{sample.inputs, {sample.targets, sample.targets * 2}};
+                                return Sample{sample.inputs, {sample.targets, sample.targets[0] * 2}};
                               })
                               .batch(5);
   Loader loader(dataset, {});
   const Batch batch = *loader.begin();
   ASSERT_EQ(batch.inputs.count(), 2U);
-  EXPECT_EQ(values(batch.inputs), (Numbers{0, 2, 6, 12, 20}));
+  EXPECT_EQ(values(batch.inputs[0]), (Numbers{0, 2, 6, 12, 20}));
   EXPECT_EQ(batch.inputs.list()[1].sizes(), torch::IntArrayRef({5, 2}));
   ASSERT_EQ(batch.targets.count(), 2U);
   EXPECT_EQ(values(batch.targets.list()[1]), (Numbers{200, 202, 204, 206, 208}));
@@ -108,7 +108,7 @@ TEST(Dataset, map_takes_and_returns_samples) {
 
 /// Adds a random number to the input.
 BatchTensors noisy(const BatchTensors& inputs, SampleRandom& random) {
-  return inputs + static_cast<double>(random.below(1'000'000));
+  return inputs[0] + static_cast<double>(random.below(1'000'000));
 }
 
 TEST(Dataset, random_functions_depend_on_seed_epoch_sample_and_repetition) {
@@ -136,28 +136,28 @@ TEST(Dataset, targets_cover_the_batch_if_inputs_are_a_share_or_none) {
   int calls = 0;
   const auto count = [&](Sample sample) {
     ++calls;
-    sample.targets = sample.inputs.select(0, 1).to(torch::kInt64);  // targets computed from inputs
+    sample.targets = sample.inputs[0].select(0, 1).to(torch::kInt64);  // targets computed from inputs
     return sample;
   };
   const LoaderOptions a_half{.share = {.index = 1, .of = 2}, .prefetch = 0};
   Loader loader(counted(4).map(count).batch(4), a_half);
   Batch batch = *loader.begin();
-  EXPECT_EQ(batch.inputs.sizes(), torch::IntArrayRef({2, 2}));
+  EXPECT_EQ(batch.inputs[0].sizes(), torch::IntArrayRef({2, 2}));
   EXPECT_EQ(values(batch.targets), (Numbers{0, 1, 4, 9}));
   EXPECT_EQ(calls, 4);
 
   int input_calls = 0;
   const auto count_inputs = [&](const BatchTensors& inputs) {
     ++input_calls;
-    return BatchTensors(inputs.repeat({3}));
+    return BatchTensors(inputs[0].repeat({3}));
   };
   Loader of_inputs(counted(4).map_inputs(count_inputs).batch(4), a_half);
   batch = *of_inputs.begin();
-  EXPECT_EQ(batch.inputs.sizes(), torch::IntArrayRef({2, 6}));
+  EXPECT_EQ(batch.inputs[0].sizes(), torch::IntArrayRef({2, 6}));
   EXPECT_EQ(input_calls, 2);
   Loader of_none(counted(4).map_inputs(count_inputs).batch(4), {.inputs = false, .prefetch = 0});
   batch = *of_none.begin();
-  EXPECT_EQ(batch.inputs.sizes(), torch::IntArrayRef({0, 6}));
+  EXPECT_EQ(batch.inputs[0].sizes(), torch::IntArrayRef({0, 6}));
   EXPECT_EQ(values(batch.targets), (Numbers{0, 1, 2, 3}));
 }
 
@@ -171,8 +171,8 @@ TEST(Dataset, applies_image_transforms) {
   Loader mapped(Dataset(set, transforms).map(same).batch(3), {.seed = 5});
   auto other = mapped.begin();
   for (auto& [inputs, targets] : plain) {
-    EXPECT_TRUE(inputs.equal(other->inputs));
-    EXPECT_TRUE(targets.equal(other->targets));
+    EXPECT_TRUE(inputs[0].equal(other->inputs));
+    EXPECT_TRUE(targets[0].equal(other->targets));
     ++other;
   }
   // Each repetition has other augmentations.
@@ -199,7 +199,7 @@ TEST(Dataset, refuses_invalid_arguments) {
             }),
             "the inputs have 3 samples and the targets 4: give as many of each");
   const Dataset uneven = counted(3).map_inputs([](const BatchTensors& inputs) {
-    return BatchTensors(inputs.repeat({1 + inputs.select(0, 0).item<std::int64_t>()}));
+    return BatchTensors(inputs[0].repeat({1 + inputs[0].select(0, 0).item<std::int64_t>()}));
   });
   EXPECT_EQ(refusal([&] { Loader(uneven.batch(3), {}).begin(); }),
             "a dataset's function gave a tensor of shape [2] for one sample and [4] for another: samples of a batch "

@@ -25,8 +25,8 @@ ImageSet numbered(std::int64_t count) {
 std::vector<std::int64_t> targets(Loader& loader) {
   std::vector<std::int64_t> all;
   for (auto& [inputs, batch_targets] : loader) {
-    const auto* data = batch_targets.const_data_ptr<std::int64_t>();
-    all.insert(all.end(), data, data + batch_targets.size(0));
+    const auto* data = batch_targets[0].const_data_ptr<std::int64_t>();
+    all.insert(all.end(), data, data + batch_targets[0].size(0));
   }
   return all;
 }
@@ -45,25 +45,25 @@ std::string refusal(Call call) {
 TEST(Loader, normalises_images) {
   Loader loader(load_mnist(real_data(), DataPart::test), {.batch_size = 32, .shuffle = false});
   const Batch batch = *loader.begin();
-  ASSERT_EQ(batch.inputs.sizes(), (std::vector<std::int64_t>{32, 1, 28, 28}));
-  ASSERT_EQ(batch.inputs.dtype(), torch::kFloat32);
-  const auto* pixel = batch.inputs.const_data_ptr<float>();
+  ASSERT_EQ(batch.inputs[0].sizes(), (std::vector<std::int64_t>{32, 1, 28, 28}));
+  ASSERT_EQ(batch.inputs[0].dtype(), torch::kFloat32);
+  const auto* pixel = batch.inputs[0].const_data_ptr<float>();
   EXPECT_EQ(pixel[0], (0.0f / 255.0f - 0.1307f) / 0.3081f);
   EXPECT_FLOAT_EQ(pixel[0], -0.42421296f);
   EXPECT_EQ(pixel[7 * 28 + 6], (84.0f / 255.0f - 0.1307f) / 0.3081f);
   EXPECT_FLOAT_EQ(pixel[7 * 28 + 6], 0.64495873f);
   EXPECT_EQ(pixel[7 * 28 + 7], (185.0f / 255.0f - 0.1307f) / 0.3081f);
   EXPECT_FLOAT_EQ(pixel[7 * 28 + 7], 1.93051040f);
-  EXPECT_EQ(batch.targets[0].item<std::int64_t>(), 7);
+  EXPECT_EQ(batch.targets[0][0].item<std::int64_t>(), 7);
 }
 
 TEST(Loader, the_whole_set_has_mean_0_and_deviation_1) {
   Loader loader = mnist(real_data(), {.batch_size = 1000});
   double sum = 0, squares = 0, count = 0;
   for (auto& [inputs, targets] : loader) {
-    sum += inputs.sum(torch::kFloat64).item<double>();
-    squares += inputs.to(torch::kFloat64).square().sum().item<double>();
-    count += static_cast<double>(inputs.numel());
+    sum += inputs[0].sum(torch::kFloat64).item<double>();
+    squares += inputs[0].to(torch::kFloat64).square().sum().item<double>();
+    count += static_cast<double>(inputs[0].numel());
   }
   EXPECT_EQ(count, 60000.0 * 28 * 28);
   EXPECT_NEAR(sum / count, 0, 1e-3);
@@ -96,15 +96,15 @@ TEST(Loader, without_shuffling_samples_are_in_stored_order) {
 TEST(Loader, inputs_belong_to_their_targets) {
   Loader loader(numbered(100), {.batch_size = 30, .seed = 4});
   for (auto& [inputs, labels] : loader) {
-    EXPECT_EQ(inputs.sizes(), (std::vector<std::int64_t>{labels.size(0), 1, 2, 3}));
-    EXPECT_TRUE(inputs.equal((labels.to(torch::kFloat32) / 255).view({-1, 1, 1, 1}).expand_as(inputs)));
+    EXPECT_EQ(inputs[0].sizes(), (std::vector<std::int64_t>{labels[0].size(0), 1, 2, 3}));
+    EXPECT_TRUE(inputs[0].equal((labels[0].to(torch::kFloat32) / 255).view({-1, 1, 1, 1}).expand_as(inputs[0])));
   }
 }
 
 TEST(Loader, keeps_the_short_last_batch_by_default) {
   const auto sizes = [](Loader loader) {
     std::vector<std::int64_t> all;
-    for (const Batch& batch : loader) all.push_back(batch.targets.size(0));
+    for (const Batch& batch : loader) all.push_back(batch.targets[0].size(0));
     EXPECT_EQ(static_cast<std::int64_t>(all.size()), loader.batches_per_epoch());
     return all;
   };
@@ -130,8 +130,8 @@ TEST(Loader, shares_are_contiguous_and_cover_the_batch) {
     std::vector<torch::Tensor> rows;
     for (std::int64_t i = 0; i < kShares; ++i) {
       auto& iterator = at[static_cast<std::size_t>(i)];
-      EXPECT_EQ(iterator->inputs.size(0), split(batch.targets.size(0), {i, kShares}).size());
-      EXPECT_TRUE(iterator->targets.equal(batch.targets));
+      EXPECT_EQ(iterator->inputs[0].size(0), split(batch.targets[0].size(0), {i, kShares}).size());
+      EXPECT_TRUE(iterator->targets[0].equal(batch.targets));
       rows.push_back(iterator->inputs);
       ++iterator;
     }
@@ -151,9 +151,9 @@ TEST(Loader, random_transforms_do_not_depend_on_the_layout) {
     loader.set_epoch(2);
     std::map<std::int64_t, torch::Tensor> images;
     for (auto& [inputs, labels] : loader) {
-      const RowRange rows = split(labels.size(0), options.share);
+      const RowRange rows = split(labels[0].size(0), options.share);
       for (std::int64_t i = 0; i < rows.size(); ++i)
-        images[labels[rows.begin + i].item<std::int64_t>()] = inputs[i].clone();
+        images[labels[0][rows.begin + i].item<std::int64_t>()] = inputs[0][i].clone();
     }
     return images;
   };
@@ -173,7 +173,7 @@ TEST(Loader, random_transforms_change_from_epoch_to_epoch) {
   const torch::Tensor first = loader.begin()->inputs, second = loader.begin()->inputs;
   EXPECT_FALSE(first.equal(second));
   loader.set_epoch(0);
-  EXPECT_TRUE(loader.begin()->inputs.equal(first));
+  EXPECT_TRUE(loader.begin()->inputs[0].equal(first));
 }
 
 TEST(Loader, for_test_disables_randomness) {
@@ -187,7 +187,7 @@ TEST(Loader, for_test_disables_randomness) {
 
 TEST(Loader, loads_no_inputs_on_request) {
   Loader loader(numbered(10), {.batch_size = 4, .inputs = false});
-  for (const Batch& batch : loader) EXPECT_EQ(batch.inputs.sizes(), (std::vector<std::int64_t>{0, 1, 2, 3}));
+  for (const Batch& batch : loader) EXPECT_EQ(batch.inputs[0].sizes(), (std::vector<std::int64_t>{0, 1, 2, 3}));
 }
 
 TEST(Loader, can_be_moved_during_an_epoch) {
@@ -195,7 +195,7 @@ TEST(Loader, can_be_moved_during_an_epoch) {
   Loader::Iterator at = first.begin();
   Loader second = std::move(first);
   ++at;
-  EXPECT_EQ(at->targets[0].item<std::int64_t>(), 10);
+  EXPECT_EQ(at->targets[0][0].item<std::int64_t>(), 10);
 }
 
 TEST(Loader, can_be_destroyed_during_an_epoch) {
@@ -209,7 +209,7 @@ TEST(Loader, a_second_begin_invalidates_the_first) {
   Loader loader(numbered(20), {.batch_size = 2, .shuffle = false});
   Loader::Iterator old = loader.begin();
   ++old;
-  EXPECT_EQ(loader.begin()->targets[0].item<std::int64_t>(), 0);
+  EXPECT_EQ(loader.begin()->targets[0][0].item<std::int64_t>(), 0);
   EXPECT_EQ(refusal([&] { ++old; }),
             "this iterator's epoch is over, because a later begin() started another: use one at a time");
 }

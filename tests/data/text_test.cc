@@ -84,24 +84,24 @@ TEST(TextWindows, random_windows_depend_on_seed_epoch_and_sample) {
   std::vector<bool> begins(91, false);
   for (std::uint64_t epoch = 0; epoch < 200; ++epoch) {
     const Batch batch = make(*source, all, epoch);
-    EXPECT_TRUE(torch::equal(batch.inputs + 1, batch.targets));
-    const torch::Tensor first = batch.inputs.select(1, 0).contiguous();
+    EXPECT_TRUE(torch::equal(batch.inputs[0] + 1, batch.targets));
+    const torch::Tensor first = batch.inputs[0].select(1, 0).contiguous();
     for (std::int64_t row = 0; row < 10; ++row)
       begins[static_cast<std::size_t>(first.data_ptr<std::int64_t>()[row])] = true;
   }
   EXPECT_EQ(std::count(begins.begin(), begins.end(), true), 91) << "some places never come";
 
   const Batch batch = make(*source, all, 3);
-  EXPECT_TRUE(torch::equal(make(*source, {4, 2}, 3).inputs, torch::stack({batch.inputs[4], batch.inputs[2]})));
+  EXPECT_TRUE(torch::equal(make(*source, {4, 2}, 3).inputs, torch::stack({batch.inputs[0][4], batch.inputs[0][2]})));
   EXPECT_FALSE(torch::equal(make(*source, all, 4).inputs, batch.inputs));
 }
 
 TEST(TextWindows, make_inputs_of_the_share_only) {
   const auto source = text_windows(count_to(41), {.length = 10, .random = false});
   const Batch batch = make(*source, {0, 1, 2, 3}, 0, RowRange{1, 3});
-  EXPECT_EQ(batch.inputs.sizes(), (torch::IntArrayRef{2, 10}));
-  EXPECT_EQ(batch.inputs[0][0].item<int>(), 10);
-  EXPECT_EQ(batch.targets.size(0), 4);
+  EXPECT_EQ(batch.inputs[0].sizes(), (torch::IntArrayRef{2, 10}));
+  EXPECT_EQ(batch.inputs[0][0][0].item<int>(), 10);
+  EXPECT_EQ(batch.targets[0].size(0), 4);
 }
 
 TEST(TextWindows, refuse_invalid_arguments) {

@@ -42,7 +42,7 @@ namespace {
 [[maybe_unused]] void data(ps::Pipeline& pipeline) {
   const ps::Dataset train = ps::Dataset(ps::load_cifar10(ps::find_data("cifar10"), ps::DataPart::train))
                                 .map_inputs([](const ps::BatchTensors& image, ps::SampleRandom& random) {
-                                  return ps::BatchTensors(image + 0.1 * random.uniform());  // brighter
+                                  return ps::BatchTensors(image[0] + 0.1 * random.uniform());  // brighter
                                 })
                                 .shuffle(1000)
                                 .batch(32, /*drop_remainder=*/true);

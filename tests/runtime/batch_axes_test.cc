@@ -219,7 +219,7 @@ TEST(BatchAxes, misuse_throws_before_any_message_is_sent) {
                    "'squared_error' compares with a target", "has none"));
 }
 
-TEST(BatchTensors, convert_to_a_list_and_to_their_first_tensor) {
+TEST(BatchTensors, are_a_list_and_not_a_tensor) {
   const torch::Tensor a = torch::ones({2, 3}), b = torch::zeros({2});
   const BatchTensors none, one = a, two{a, b}, three{two, b}, same{two}, undefined = torch::Tensor();
   EXPECT_EQ(none.count(), 0u);
@@ -227,8 +227,15 @@ TEST(BatchTensors, convert_to_a_list_and_to_their_first_tensor) {
   EXPECT_EQ(one.count(), 1u);
   EXPECT_EQ(three.count(), 3u);
   EXPECT_EQ(same.count(), 2u);
-  EXPECT_EQ(two.size(1), 3);
+  EXPECT_TRUE(two[0].is_same(a));
+  EXPECT_TRUE(two[1].is_same(b));
   EXPECT_TRUE(two.list()[1].is_same(b));
+  static_assert(!std::derived_from<BatchTensors, torch::Tensor>);
+  const auto use = [](const torch::Tensor& tensor) { return tensor.dim(); };
+  EXPECT_EQ(use(one), 2);
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { use(two); }), "a list of 2 tensors", "as in [0]"));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { use(none); }), "a list of 0 tensors"));
+  EXPECT_EQ(error_text<ConfigError>([&] { two[2].dim(); }), "tensor 2 of a list of 2: count from 0");
   EXPECT_EQ(BatchTensors{BatchTensors::none(7)}.samples_of_none(), 7);
   BatchTensors changed = two;
   changed = b;

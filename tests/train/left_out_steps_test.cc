@@ -219,7 +219,7 @@ TEST(OnNan, rollback_leaves_out_the_batch_whose_gradient_has_spoiled_the_paramet
   int number = 0;
   for (auto& [inputs, targets] : batches({})) {
     for (const int first : {0, 5})
-      if (targets[first].item<std::int64_t>() == 0 && targets[first + 4].item<std::int64_t>() == 2)
+      if (targets[0][first].item<std::int64_t>() == 0 && targets[0][first + 4].item<std::int64_t>() == 2)
         spoiling.insert(number);
     ++number;
   }

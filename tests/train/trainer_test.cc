@@ -145,7 +145,7 @@ EvaluationReport plain_evaluation(Pipeline& pipeline, ImageSet set) {
   EvaluationReport report;
   for (auto& [inputs, targets] : whole) {
     const torch::Tensor hidden =
-        torch::relu(torch::linear(inputs.flatten(1), state.at("layer1.weight"), state.at("layer1.bias")));
+        torch::relu(torch::linear(inputs[0].flatten(1), state.at("layer1.weight"), state.at("layer1.bias")));
     const torch::Tensor logits = torch::linear(hidden, state.at("layer2.weight"), state.at("layer2.bias"));
     report.loss = torch::nn::functional::cross_entropy(logits, targets).item<double>();
     report.accuracy = logits.argmax(1).eq(targets).sum().item<double>() / static_cast<double>(samples);

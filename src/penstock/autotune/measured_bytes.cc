@@ -53,7 +53,7 @@ PipelineOptions without_bytes(PipelineOptions options) {
 
 StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const PipelineOptions& options) {
   require<ConfigError>(
-      !options.sample.empty() && (!loss.reads_target() || options.sample_targets.defined()), "a memory limit of ",
+      !options.sample.empty() && (!loss.reads_target() || options.sample_targets.count() > 0), "a memory limit of ",
       options.memory_limit ? to_string(*options.memory_limit) : "bytes",
       " needs the bytes of activations, which training steps on PipelineOptions::sample and "
       "sample_targets show: give autotune() a batch with its targets, or StageCosts::activation_bytes");

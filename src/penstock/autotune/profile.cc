@@ -57,7 +57,7 @@ std::vector<LayerCost> in_order_of(const StageLayers& stages, std::vector<LayerC
 }
 
 void require_sample_and_choice(const Loss& loss, const PipelineOptions& options) {
-  require<ConfigError>(loss.reads_target() ? options.sample_targets.defined()
+  require<ConfigError>(loss.reads_target() ? options.sample_targets.count() > 0
                                            : options.sample_targets.count() > 0 || !options.sample.empty(),
                        "schedule 'auto' times training steps on PipelineOptions::sample and sample_targets: give it a "
                        "batch with its targets");

@@ -48,7 +48,7 @@ Steps time_steps(Pipeline& pipeline, const Batch& batch, const BenchFlags& flags
   for (std::int64_t step = -flags.warm_up; step < flags.steps; ++step) {
     if (step == 0) pipeline.clear_trace();
     const std::int64_t begin = now_ns();
-    const StepResult result = pipeline.train_step(batch.inputs.narrow(0, 0, batch.inputs.size(0)), batch.targets);
+    const StepResult result = pipeline.train_step(batch.inputs[0].narrow(0, 0, batch.inputs[0].size(0)), batch.targets);
     result.wait();
     const double time_ms = ms_since(begin);
     if (step >= 0) steps.milliseconds.push_back(time_ms);

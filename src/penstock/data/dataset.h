@@ -13,8 +13,7 @@
 
 namespace penstock {
 
-/// One sample: tensors without the batch dimension. `inputs` and `targets` can be used like tensors if there is only
-/// one.
+/// One sample: tensors without the batch dimension.
 struct Sample {
   BatchTensors inputs;
   BatchTensors targets;

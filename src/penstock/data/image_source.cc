@@ -42,12 +42,12 @@ class ImageSource : public SampleSource {
     batch.inputs =
         torch::empty({request.inputs.size(), writer_.channels(), writer_.height(), writer_.width()}, torch::kFloat32);
     batch.targets = torch::empty({count}, torch::kInt64);
-    auto* input = batch.inputs.data_ptr<float>();
+    auto* input = batch.inputs[0].data_ptr<float>();
     const auto sample = [&](std::int64_t row) { return request.samples[static_cast<std::size_t>(row)]; };
     for (std::int64_t row = request.inputs.begin; row < request.inputs.end; ++row)
       input = writer_.write({.seed = request.seed, .epoch = request.epoch, .sample = sample(row)}, input);
     const auto* label = set_.labels.const_data_ptr<std::int64_t>();
-    auto* target = batch.targets.data_ptr<std::int64_t>();
+    auto* target = batch.targets[0].data_ptr<std::int64_t>();
     for (std::int64_t row = 0; row < count; ++row) target[row] = label[sample(row)];
     return batch;
   }

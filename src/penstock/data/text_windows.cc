@@ -35,8 +35,8 @@ class TextWindows : public SampleSource {
     const auto count = static_cast<std::int64_t>(request.samples.size());
     Batch batch{torch::empty({request.inputs.size(), options_.length}, torch::kInt64),
                 torch::empty({count, options_.length}, torch::kInt64)};
-    auto* input = batch.inputs.data_ptr<std::int64_t>();
-    auto* target = batch.targets.data_ptr<std::int64_t>();
+    auto* input = batch.inputs[0].data_ptr<std::int64_t>();
+    auto* target = batch.targets[0].data_ptr<std::int64_t>();
     for (std::int64_t row = 0; row < count; ++row) {
       const std::int64_t begin = begin_of(request, request.samples[static_cast<std::size_t>(row)]);
       if (row >= request.inputs.begin && row < request.inputs.end) input = copy(begin, 0, input);

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "penstock/base/error.h"
 #include "penstock/base/tensor.h"
 
 namespace penstock {
@@ -20,26 +21,27 @@ struct Whole {};
 /// How a tensor is split into replicas' shares and micro-batches. Default: along dimension 0.
 using TensorLayout = std::variant<AlongDim, Whole>;
 
-/// The inputs, or the targets, of a batch: a list of zero, one or several tensors. A tensor converts to a list of
-/// length one, and a list can be used like its first tensor, so code for networks with one input and one target needs
-/// no other type. Copies share the tensors' memory, as copies of torch::Tensor do.
+/// The inputs, or the targets, of a batch: zero, one or several tensors. A tensor converts to a list of one, and a list
+/// of one to its tensor, so code for networks with one input and one target needs no other type. Copies share the
+/// tensors' memory.
 ///
 ///   pipeline.train_step(images, labels);
 ///   pipeline.train_step({tokens, mask}, labels);
-///   pipeline.train_step(images, {});                   // no targets: the loss reads the outputs alone
-///   for (auto& [inputs, targets] : loader) inputs.list() ...
-class BatchTensors : public torch::Tensor {
+///   pipeline.train_step(images, {});                        // no targets: the loss reads only the outputs
+///   for (auto& [inputs, targets] : loader) inputs[1] ...    // the second input
+class BatchTensors {
  public:
   BatchTensors() = default;
   /// An undefined tensor makes an empty list.
-  BatchTensors(torch::Tensor only) : torch::Tensor(std::move(only)) {}  // NOLINT: tensors are lists of one, implicitly
-  BatchTensors(const std::vector<torch::Tensor>& tensors) {             // NOLINT
-    for (const torch::Tensor& tensor : tensors) append(tensor);
+  BatchTensors(torch::Tensor only) {  // NOLINT: implicitly
+    if (only.defined()) tensors_.push_back(std::move(only));
+  }
+  BatchTensors(std::vector<torch::Tensor> tensors) : tensors_(std::move(tensors)) {  // NOLINT: implicitly
+    if (tensors_.size() == 1 && !tensors_.front().defined()) tensors_.clear();
   }
   /// Concatenates lists: `{batch.inputs, mask}` contains all inputs of the batch, then the mask.
   BatchTensors(std::initializer_list<BatchTensors> lists) {
-    for (const BatchTensors& list : lists)
-      for (const torch::Tensor& tensor : list.list()) append(tensor);
+    for (const BatchTensors& list : lists) tensors_.insert(tensors_.end(), list.tensors_.begin(), list.tensors_.end());
     if (lists.size() == 1) samples_of_none_ = lists.begin()->samples_of_none_;
   }
   /// An empty list that still records the number of samples of the batch. A Loader returns it as the targets of a
@@ -50,28 +52,24 @@ class BatchTensors : public torch::Tensor {
     return nothing;
   }
 
-  std::vector<torch::Tensor> list() const {
-    std::vector<torch::Tensor> all;
-    if (count() == 0) return all;
-    all.push_back(*this);
-    all.insert(all.end(), more_.begin(), more_.end());
-    return all;
+  const std::vector<torch::Tensor>& list() const& { return tensors_; }
+  std::vector<torch::Tensor> list() && { return std::move(tensors_); }
+  std::size_t count() const { return tensors_.size(); }
+  /// One tensor, counted from 0. Throws ConfigError if there are fewer.
+  const torch::Tensor& operator[](std::size_t index) const {
+    require<ConfigError>(index < count(), "tensor ", index, " of a list of ", count(), ": count from 0");
+    return tensors_[index];
   }
-  std::size_t count() const { return !defined() && more_.empty() ? 0 : 1 + more_.size(); }
+  /// The only tensor. Throws ConfigError if there are none or several.
+  operator const torch::Tensor&() const {  // NOLINT: implicitly
+    require<ConfigError>(count() == 1, "a list of ", count(), " tensors is used as one tensor: choose one, as in [0]");
+    return tensors_.front();
+  }
   /// The argument of none(); 0 for any other list.
   std::int64_t samples_of_none() const { return samples_of_none_; }
 
  private:
-  void append(const torch::Tensor& tensor) {
-    if (has_first_)
-      more_.push_back(tensor);
-    else
-      torch::Tensor::operator=(tensor);
-    has_first_ = true;
-  }
-
-  std::vector<torch::Tensor> more_;  // all but the first tensor
-  bool has_first_ = false;           // for append(): the first tensor of several may be undefined
+  std::vector<torch::Tensor> tensors_;
   std::int64_t samples_of_none_ = 0;
 };
 

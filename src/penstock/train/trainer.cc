@@ -293,7 +293,7 @@ void Trainer::run_epoch(Loader& train, Epoch& epoch) {
     }
     StepReport step{.epoch = epoch.number, .step = position.step, .steps_in_epoch = epoch.steps};
     step.samples = pipeline_.samples(inputs, targets);
-    step.targets = targets.defined() ? targets.numel() : step.samples;
+    step.targets = targets.count() > 0 ? targets[0].numel() : step.samples;
     if (epoch.rate) {
       step.learning_rate = epoch.rate(position);
       pipeline_.set_learning_rate(*step.learning_rate);
