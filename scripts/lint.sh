@@ -28,7 +28,7 @@ else
   groups=$(mktemp -d)
   trap 'rm -rf "$groups"' EXIT
   for module in base plan schedule trace; do
-    find "$PWD/src/penstock/$module" -name '*.cc' | grep -vE '/(cuda_graph|cuda_graph_stub|device_copy|device_graph|stream_marks)\.cc$' | sort |
+    find "$PWD/src/penstock/$module" -name '*.cc' | grep -vE '/(device_copy|stream_marks)\.cc$' | sort |
       sed 's/.*/#include "&"/' | split --lines 30 --additional-suffix .cc - "$groups/$module-"
   done
   ls -S "$groups"/*.cc |

@@ -61,13 +61,9 @@ done
 say "GPT of 24 layers, width 1024, in bf16: a pipeline of one rank beside a plain loop (the target is 1.03)"
 build/release/benchmarks/one-rank --device cuda:0 --precision bf16 --layers 24 --width 1024 --heads 16 --context 512 \
   --batch-size 16 --micro-batches 4 --at-most 1.03 || missed+=("one rank: at most 3 % above a plain loop")
-say "the same with captured steps, and a small GPT, whose operations take the host longer than the GPU"
-build/release/benchmarks/one-rank --device cuda:0 --precision bf16 --layers 24 --width 1024 --heads 16 --context 512 \
-  --batch-size 16 --micro-batches 4 --capture-steps
-for captured in "" --capture-steps; do
-  build/release/benchmarks/one-rank --device cuda:0 --layers 12 --width 128 --heads 4 --context 64 --batch-size 16 \
-    --micro-batches 4 $captured
-done
+say "a small GPT, whose operations take the host longer than the GPU"
+build/release/benchmarks/one-rank --device cuda:0 --layers 12 --width 128 --heads 4 --context 64 --batch-size 16 \
+  --micro-batches 4
 
 gpus=$(nvidia-smi --list-gpus | wc -l)
 if [[ $gpus -gt 1 ]] && ! grep -q "NCCL *not built in" <<< "$doctor"; then
@@ -78,11 +74,6 @@ if [[ $gpus -gt 1 ]] && ! grep -q "NCCL *not built in" <<< "$doctor"; then
       --save-weights "build/release/mnist-$transport.safetensors"
   done
   cmp build/release/mnist-{nccl,gloo}.safetensors
-  say "the same over NCCL with captured steps: the same weights"
-  "$penstock" launch --transport gloo -n 2 -- train --transport nccl --static-shapes --capture-steps --model mlp \
-    --hidden 512,512 --data data/mnist --device cuda --stages 2 --micro-batches 4 --batch-size 32 --steps 500 --lr 0.01 \
-    --seed 1 --save-weights build/release/mnist-captured.safetensors
-  cmp build/release/mnist-{nccl,captured}.safetensors
   say "gpt, 2 ranks on 2 GPUs over NCCL: predicted and measured step"
   "$penstock" launch --transport gloo -n 2 -- bench step --transport nccl --model gpt --device cuda --stages 2 \
     --micro-batches 8 --batch-size 32

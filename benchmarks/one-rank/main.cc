@@ -24,7 +24,6 @@ struct Flags {
   std::int64_t batch_size = 32, micro_batches = 4;
   int rounds = 5, steps = 5;
   double learning_rate = 1e-5;
-  bool capture_steps = false;
   std::optional<double> at_most;  // the ratio
 };
 
@@ -84,7 +83,6 @@ void compare(const Flags& flags) {
   ps::Gpt network(flags.gpt);
   ps::Pipeline pipeline(world, network, ps::next_token_loss,
                         {.micro_batches = static_cast<int>(flags.micro_batches),
-                         .capture_steps = flags.capture_steps,
                          .device = flags.device,
                          .precision = flags.precision == "bf16" ? ps::Precision::bf16 : ps::Precision::fp32});
   pipeline.optimize_with(
@@ -139,7 +137,6 @@ int main(int argc, char** argv) try {
       ->capture_default_str();
   app.add_option("--rounds", flags.rounds)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--steps", flags.steps, "of each kind in a round")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_flag("--capture-steps", flags.capture_steps, "the pipeline's steps from the third on are one graph each");
   app.add_option("--at-most", flags.at_most, "fail where the ratio is larger");
   CLI11_PARSE(app, argc, argv);
   compare(flags);

@@ -353,18 +353,6 @@ class RuntimeVerbs(ProgramRuns):
         self.assertEqual(code, 1)
         self.assertIn("of shape [15, 20] to stage 1, but the boundary shape is [16, 20]", err)
 
-    def test_static_shapes_are_for_transports_that_announce_messages(self):
-        job = self.train("--steps", "1", "--stages", "2", "--micro-batches", "2", "--static-shapes")
-        self.assertIn("the transport is threads, which announces none: leave out static_shapes (--static-shapes)",
-                      self.complaint_of(*job))
-
-    def test_captured_steps_need_a_device_with_graphs(self):
-        job = self.train("--steps", "1", "--stages", "1", "--micro-batches", "2", "--capture-steps")
-        self.assertIn("steps cannot be captured on the CPU, which has no graphs: give a device, or leave out "
-                      "capture_steps (--capture-steps)", self.complaint_of(*job, "--device", "cpu"))
-        self.assertIn("the instructions of captured steps have no times: leave one of them out",
-                      self.complaint_of(*job, "--report"))
-
     def test_more_stages_than_layers(self):
         job = self.train(*STEPS)
         code, out, err = self.run_program(*job, "--stages", "7")

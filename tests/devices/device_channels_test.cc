@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <cmath>
 #include <functional>
 #include <future>
 #include <map>
@@ -64,7 +65,7 @@ class DeviceChannels : public testing::Test {
 TEST_F(DeviceChannels, carry_messages_from_device_to_device_as_they_are) {
   auto ranks = open_here(2, stream_groups());
   EXPECT_EQ(ranks[0]->name(), "streams");
-  EXPECT_TRUE(ranks[0]->has_device_channels());
+  EXPECT_FALSE(ranks[0]->can_cancel());
   connect(ranks);
   const auto sender = [&] {
     const torch::Tensor values = torch::arange(12, torch::kFloat).view({3, 4}).to(test_device(0)) * 2;
@@ -226,6 +227,36 @@ TEST(PhysicalDevice, is_told_by_host_and_entry_of_the_visible_devices) {
 TEST_F(DeviceChannels, every_schedule_equals_the_cpu) { compare_deep_jobs(stream_groups()); }
 TEST_F(DeviceChannels, skips_ties_and_recompute_equal_the_cpu) { compare_u_jobs({.stages = 2}, 5, stream_groups()); }
 TEST_F(DeviceChannels, replicas_equal_the_cpu) { compare_u_jobs({.stages = 2, .replicas = 2}, 2, stream_groups()); }
+
+TEST_F(DeviceChannels, whatever_else_a_program_does_equals_ranks_of_one_process) {
+  World threads({.stages = 2});
+  JoinedWorld joined({.stages = 2}, stream_groups());
+  // In bf16 a layer converts its weights once for all micro-batches of a step.
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    const auto expected = state_after_whatever_else(threads, {.precision = precision});
+    const auto got = state_after_whatever_else(joined.world, {.precision = precision});
+    ASSERT_EQ(got.size(), expected.size());
+    for (const auto& [name, tensor] : expected) EXPECT_TRUE(torch::equal(tensor, got.at(name))) << name;
+  }
+}
+
+TEST_F(DeviceChannels, a_loss_that_is_refused_ends_the_world_and_is_named) {
+  JoinedWorld joined({.stages = 2}, stream_groups());
+  DeepNetwork network;
+  Pipeline trained(joined.world, network, cross_entropy, {.micro_batches = 3, .device = "test"});
+  trained.optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
+  torch::Tensor inputs = torch::randn({9, 6});
+  const torch::Tensor targets = torch::arange(9) % 4;
+  const StepOptions refusing{.refuse_invalid_loss = true};
+  for (int step = 0; step < 2; ++step) EXPECT_GT(trained.train_step(inputs, targets, refusing).loss(), 0);
+  inputs[4][2] = std::nan("");
+  try {
+    trained.train_step(inputs, targets, refusing).wait();
+    FAIL();
+  } catch (const RankFailure& error) {
+    EXPECT_STREQ(error.what(), "rank 1 (stage 1) failed at 1F1 of step 2: the loss is nan");
+  }
+}
 
 TEST_F(DeviceChannels, no_rank_waits_for_its_stream_within_a_step_and_no_value_passes_through_the_host) {
   constexpr int stages = 2;

@@ -2,7 +2,6 @@
 // test device takes the place of CUDA in LibTorch.
 #include <gtest/gtest.h>
 
-#include "penstock/base/device_graph.h"
 #include "tests/runtime/deep_job.h"
 #include "tests/runtime/u_job.h"
 
@@ -52,19 +51,6 @@ TEST_F(Gpu, skips_ties_recompute_and_running_statistics_train_as_one_rank) {
         expect_close(run_u_job(alone, expected).state, run_u_job(world, one).state, one.name());
       }
     }
-}
-
-TEST_F(Gpu, captured_steps_train_as_executed_ones) {
-  if (!DeviceGraph::exists_for(c10::kCUDA)) GTEST_SKIP() << "this build has no CUDA graphs";
-  World alone({.stages = 1});
-  for (UCase one : u_cases(1)) {
-    if (one.micro_batches != 5 || one.weight_gradients != WeightGradients::stream) continue;
-    one.device = device;
-    one.batches = {11, 11, 11, 6, 11, 6, 6, 6, 11};
-    UCase captured = one;
-    captured.capture_steps = true;
-    expect_close(run_u_job(alone, one).state, run_u_job(alone, captured).state, one.name());
-  }
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 
 namespace penstock::test {
 
-/// Every schedule of two and three ranks; static steps refuse an invalid loss.
-inline void compare_deep_jobs(const std::optional<DeviceGroups>& groups = {}, bool static_shapes = false) {
+/// Every schedule of two and three ranks; in device channels in steps that refuse an invalid loss.
+inline void compare_deep_jobs(const std::optional<DeviceGroups>& groups = {}) {
   for (const int stages : {2, 3}) {
     DeepOutcome alone;
     {
@@ -26,7 +26,7 @@ inline void compare_deep_jobs(const std::optional<DeviceGroups>& groups = {}, bo
     for (DeepCase one : deep_cases(stages, WeightGradients::stream)) {
       if (one.micro_batches != 3) continue;
       one.device = "test";
-      one.static_shapes = one.refuses_invalid_loss = static_shapes;
+      one.refuses_invalid_loss = groups.has_value();
       ++cases;
       ASSERT_EQ(difference(alone, run_deep_job(joined.world, one, false)), "") << one.name();
     }
@@ -36,7 +36,7 @@ inline void compare_deep_jobs(const std::optional<DeviceGroups>& groups = {}, bo
 
 /// Skips, tied parameters and recompute.
 inline void compare_u_jobs(const WorldOptions& options, int micro_batches,
-                           const std::optional<DeviceGroups>& groups = {}, bool static_shapes = false) {
+                           const std::optional<DeviceGroups>& groups = {}) {
   std::map<WeightGradients, UOutcome> alone;
   {
     World world({.stages = 1, .replicas = options.replicas});
@@ -47,7 +47,6 @@ inline void compare_u_jobs(const WorldOptions& options, int micro_batches,
   for (UCase one : u_cases(options.stages)) {
     if (one.micro_batches != micro_batches) continue;
     one.device = "test";
-    one.static_shapes = static_shapes;
     ASSERT_EQ(difference(alone.at(one.weight_gradients), run_u_job(joined.world, one)), "") << one.name();
   }
 }

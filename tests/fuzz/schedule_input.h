@@ -34,7 +34,6 @@ inline void use_schedule(const Schedule& schedule) {
   const bool needs_all =
       posts == 1 || !validate(again, {.links = links, .activation_bound = {}, .posts = posts - 1}).ok;
   require<InternalError>(needs_all, "fewer posts than least_posts() suffice");
-  assign_buffers(again, posts, links);
 }
 
 inline void try_schedule(std::string_view text) {

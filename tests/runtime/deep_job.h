@@ -50,7 +50,6 @@ struct DeepCase {
   int micro_batches = 1;
   WeightGradients weight_gradients = WeightGradients::stream;
   std::string device = "cpu";
-  bool static_shapes = false;
   bool refuses_invalid_loss = false;
 
   std::string name() const {
@@ -94,7 +93,6 @@ inline DeepOutcome run_deep_job(World& world, const DeepCase& one, bool evaluate
   options.chunks = one.chunks;
   options.weight_gradients = one.weight_gradients;
   options.device = one.device;
-  options.static_shapes = one.static_shapes;
   options.seed = 5;
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });

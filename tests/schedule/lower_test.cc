@@ -5,7 +5,6 @@
 #include "penstock/base/error.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/text.h"
-#include "penstock/schedule/updates_last.h"
 #include "penstock/schedule/validate.h"
 #include "tests/schedule/random_schedule.h"
 
@@ -51,18 +50,6 @@ TEST(Lower, stages_of_one_rank_exchange_no_messages) {
   EXPECT_EQ(lists(lower(v)),
             "rank 0: 0F0 0SEND_F0 3RECV_F0 3F0 3B0 3SEND_B0 3STEP 0RECV_B0 0B0 0STEP\n"
             "rank 1: 1RECV_F0 1F0 2F0 2SEND_F0 2RECV_B0 2B0 2STEP 1B0 1SEND_B0 1STEP\n");
-}
-
-// The drawing in updates_last.h.
-TEST(Lower, updates_last_puts_what_is_done_once_per_step_behind_all_else) {
-  const Schedule v = read_schedule(
-      "penstock schedule 1\nname v\nranks 2\nstages 4\nmicro_batches 1\n"
-      "rank_of_stage 0 1 1 0\nrank 0: 0F0 3F0 3B0 0B0\nrank 1: 1F0 2F0 2B0 1B0\n");
-  const Schedule moved = updates_last(lower(v));
-  EXPECT_EQ(lists(moved),
-            "rank 0: 0F0 0SEND_F0 3RECV_F0 3F0 3B0 3SEND_B0 0RECV_B0 0B0 3STEP 0STEP\n"
-            "rank 1: 1RECV_F0 1F0 2F0 2SEND_F0 2RECV_B0 2B0 1B0 1SEND_B0 2STEP 1STEP\n");
-  validate(moved).require_ok(moved);
 }
 
 TEST(Lower, step_follows_the_last_gradient_of_the_stage) {

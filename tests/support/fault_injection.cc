@@ -53,9 +53,7 @@ class FaultInjectingTransport final : public Transport {
   Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) override {
     return inner_->receive(from, tag, waiting_for);
   }
-  void declare_shape(std::uint32_t pipeline, const std::vector<std::int64_t>& shape) override {
-    inner_->declare_shape(pipeline, shape);
-  }
+  void connect(const PipelineChannels& wanted) override { inner_->connect(wanted); }
   MessageCosts message_costs() const override { return inner_->message_costs(); }
   void report_progress(const Position& position) override { inner_->report_progress(position); }
   PeerStatus status() const override { return inner_->status(); }

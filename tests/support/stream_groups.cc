@@ -2,7 +2,6 @@
 
 #include <condition_variable>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,8 +18,6 @@
 
 #include "penstock/transport/device_hand_over.h"
 #include "tests/support/test_device.h"
-#include "tests/support/test_device_graph.h"
-#include "tests/support/test_device_memory.h"
 
 namespace penstock::test {
 namespace {
@@ -34,20 +31,9 @@ struct Lane {
     std::optional<c10::Event> done{};  // on it, once the two have met
   };
 
-  /// A stream that waits for an end.
-  struct Waiting {
-    explicit Waiting(c10::Stream given) : stream(given), held(given) {}
-    c10::Stream stream;
-    HeldStream held;
-  };
-
-  explicit Lane(Unmet given) : unmet(given) {}
-
-  const Unmet unmet;
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::shared_ptr<End>> sends, receives;  // that have not met
-  std::map<std::shared_ptr<End>, Waiting> waiting;   // for ends that have not met
   bool is_aborted = false;
 
   void add(std::deque<std::shared_ptr<End>>& to, const std::shared_ptr<End>& end) {
@@ -57,10 +43,8 @@ struct Lane {
       to.push_back(end);
       if (!sends.empty() && !receives.empty()) {
         meet(*sends.front(), *receives.front());
-        for (auto* ends : {&sends, &receives}) {
-          if (const auto waits = waiting.extract(ends->front())) ends->front()->done->block(waits.mapped().stream);
-          ends->pop_front();
-        }
+        sends.pop_front();
+        receives.pop_front();
       }
     }
     changed.notify_all();
@@ -87,32 +71,6 @@ struct Lane {
   }
 };
 
-/// A send or a receive that is captured: each replay begins it anew.
-class CapturedTransfer final : public c10d::Work {
- public:
-  using Begin = std::function<std::shared_ptr<Lane::End>(const c10::Stream& own)>;
-
-  /// On the stream of the group, which waits for the current one.
-  CapturedTransfer(Capture& capture, const c10::Stream& own, std::shared_ptr<Lane> lane, Begin begin)
-      : capture_(capture), lane_(std::move(lane)) {
-    event_on(current_stream(own.device())).block(own);
-    const c10::StreamGuard guard(own);
-    capture.add([newest = newest_, begin = std::move(begin), device = own.device()] {
-      *newest = begin(current_stream(device));
-    });
-    queued_ = capture.record(number_of(own));
-  }
-
-  bool isCompleted() override { throw CaptureError("the query of a captured transfer"); }
-  bool wait(std::chrono::milliseconds) override;
-
- private:
-  Capture& capture_;
-  const std::shared_ptr<Lane> lane_;
-  const std::shared_ptr<std::shared_ptr<Lane::End>> newest_ = std::make_shared<std::shared_ptr<Lane::End>>();
-  std::shared_ptr<Capture::Event> queued_;
-};
-
 class Transfer final : public c10d::Work {
  public:
   Transfer(std::shared_ptr<Lane> lane, std::shared_ptr<Lane::End> end) : lane_(std::move(lane)), end_(std::move(end)) {}
@@ -126,10 +84,6 @@ class Transfer final : public c10d::Work {
   // Operations on test devices run at once, so that the thread has to wait for what its stream waits for.
   bool wait(std::chrono::milliseconds) override {
     std::unique_lock lock(lane_->mutex);
-    if (lane_->unmet == Unmet::holds_stream && !end_->done && !lane_->is_aborted) {
-      lane_->waiting.try_emplace(end_, current_stream(end_->stream.device()));
-      return true;
-    }
     lane_->changed.wait(lock, [this] { return lane_->is_aborted || end_->done; });
     lane_->require_no_abort();
     end_->done->block(current_stream(end_->done->device()));
@@ -140,12 +94,6 @@ class Transfer final : public c10d::Work {
   const std::shared_ptr<Lane> lane_;
   const std::shared_ptr<Lane::End> end_;
 };
-
-bool CapturedTransfer::wait(std::chrono::milliseconds) {
-  capture_.wait(current_test_stream(), queued_);
-  capture_.add([lane = lane_, newest = newest_] { Transfer(lane, *newest).wait(std::chrono::milliseconds(0)); });
-  return true;
-}
 
 class StreamGroup final : public c10d::Backend {
  public:
@@ -164,7 +112,6 @@ class StreamGroup final : public c10d::Backend {
     {
       const std::lock_guard lock(lane_->mutex);
       lane_->is_aborted = true;
-      lane_->waiting.clear();
     }
     lane_->changed.notify_all();
   }
@@ -174,13 +121,6 @@ class StreamGroup final : public c10d::Backend {
                                        const std::vector<torch::Tensor>& tensors) {
     const torch::Tensor& tensor = tensors.front();
     const c10::Stream& own = streams_.of(tensor.device());
-    if (Capture* capture = Capture::current())
-      return c10::make_intrusive<CapturedTransfer>(
-          *capture, own, lane_, [lane = lane_, &ends, memory = capture->use(tensor)](const c10::Stream& stream) {
-            const auto end = std::make_shared<Lane::End>(Lane::End{memory, stream});
-            lane->add(ends, end);
-            return end;
-          });
     event_on(current_stream(tensor.device())).block(own);
     const auto end = std::make_shared<Lane::End>(Lane::End{tensor, own});
     lane_->add(ends, end);
@@ -192,14 +132,14 @@ class StreamGroup final : public c10d::Backend {
 };
 
 /// The lane that both ends of a group know by a number in their store.
-std::shared_ptr<Lane> lane_of(c10d::Store& store, bool is_first, Unmet unmet) {
+std::shared_ptr<Lane> lane_of(c10d::Store& store, bool is_first) {
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<Lane>> lanes;
   static int made = 0;
   if (is_first) {
     const std::lock_guard lock(mutex);
     const std::string number = std::to_string(made++);
-    const auto lane = lanes[number] = std::make_shared<Lane>(unmet);
+    const auto lane = lanes[number] = std::make_shared<Lane>();
     store.set("lane", std::vector<std::uint8_t>(number.begin(), number.end()));
     return lane;
   }
@@ -210,11 +150,11 @@ std::shared_ptr<Lane> lane_of(c10d::Store& store, bool is_first, Unmet unmet) {
 
 }  // namespace
 
-DeviceGroups stream_groups(Unmet unmet) {
-  return {"streams", test_device().type(), [unmet](const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own) {
-            return c10::intrusive_ptr<c10d::Backend>(
-                c10::make_intrusive<StreamGroup>(lane_of(*store, own.rank == 0, unmet), own));
-          }};
+DeviceGroups stream_groups() {
+  return {
+      "streams", test_device().type(), [](const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own) {
+        return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<StreamGroup>(lane_of(*store, own.rank == 0), own));
+      }};
 }
 
 }  // namespace penstock::test

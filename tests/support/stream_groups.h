@@ -14,13 +14,7 @@
 
 namespace penstock::test {
 
-/// What a wait for a transfer does whose other end has not come. On NCCL's streams it is the stream that waits.
-enum class Unmet {
-  stops_thread,  // so that operations behind it, which run at once, have their operands
-  holds_stream   // as HeldStream: for tests that compute nothing with what never comes
-};
-
 /// The name of the transport is "streams".
-DeviceGroups stream_groups(Unmet unmet = Unmet::stops_thread);
+DeviceGroups stream_groups();
 
 }  // namespace penstock::test

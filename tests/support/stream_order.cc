@@ -6,15 +6,16 @@
 namespace penstock::test {
 namespace {
 
+/// Adds what `other` knows to `clock`.
+void join(StreamClock& clock, const StreamClock& other) {
+  for (std::size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], other[i]);
+}
+
 std::string name_of(StreamNumber stream) {
   return "stream " + std::to_string(stream.stream) + " of device " + std::to_string(stream.device);
 }
 
 }  // namespace
-
-void join(StreamClock& clock, const StreamClock& other) {
-  for (std::size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], other[i]);
-}
 
 StreamClock& StreamOrder::host() {
   thread_local StreamClock clock{};

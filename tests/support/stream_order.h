@@ -21,27 +21,19 @@
 
 namespace penstock::test {
 
-/// Number 0 is the default stream of a device. Each stream of the pool has one beside it for what graphs replay that was
-/// captured on it.
+/// Number 0 is the default stream of a device.
 struct StreamNumber {
   static constexpr int devices = 3;
-  static constexpr int in_pool = 33;
-  static constexpr int per_device = 2 * in_pool;
+  static constexpr int per_device = 33;
   static constexpr std::size_t count = std::size_t{devices} * per_device;
 
   int device = 0;
   int stream = 0;
 
   std::size_t index() const { return static_cast<std::size_t>(device * per_device + stream); }
-  static StreamNumber at(std::size_t index) {
-    return {static_cast<int>(index) / per_device, static_cast<int>(index) % per_device};
-  }
-  StreamNumber of_replays() const { return {device, stream % in_pool + in_pool}; }
 };
 
 using StreamClock = std::array<std::uint64_t, StreamNumber::count>;
-/// Adds what `other` knows to `clock`.
-void join(StreamClock& clock, const StreamClock& other);
 
 /// Two operations on one block of memory are not ordered, or an operation uses memory of a device that is not current.
 class OrderViolation : public std::runtime_error {

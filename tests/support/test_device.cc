@@ -13,7 +13,6 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include "tests/support/test_device_graph.h"
 #include "tests/support/test_device_memory.h"
 
 namespace penstock::test {
@@ -29,6 +28,10 @@ struct CurrentState {
 CurrentState& current() {
   thread_local CurrentState state;
   return state;
+}
+
+c10::Stream stream_of(StreamNumber number) {
+  return c10::Stream(c10::Stream::UNSAFE, test_device(number.device), number.stream);
 }
 
 /// Copies to the host that no thread has waited for.
@@ -160,19 +163,7 @@ bool query(const StreamClock& event) {
 struct TestEvent {
   StreamClock clock{};
   std::chrono::steady_clock::time_point time{};
-  std::shared_ptr<Capture::Event> captured = nullptr;
-
-  void require_executed(const char* what) const {
-    Capture::refuse(what);
-    if (captured) throw CaptureError(std::string(what) + ": an event of a capture, outside of it");
-  }
 };
-
-/// The capture of the calling thread, where `stream` is part of it.
-Capture* capture_of(const c10::Stream& stream) {
-  Capture* capture = Capture::current();
-  return capture && capture->contains(number_of(stream)) ? capture : nullptr;
-}
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
@@ -200,45 +191,23 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
     if (!*event) *event = new TestEvent;
-    TestEvent& recorded = *static_cast<TestEvent*>(*event);
-    if (Capture* capture = capture_of(stream))
-      recorded = {.captured = capture->record(number_of(stream))};
-    else
-      recorded = {stream_order().record(number_of(stream)), std::chrono::steady_clock::now()};
+    *static_cast<TestEvent*>(*event) = {stream_order().record(number_of(stream)), std::chrono::steady_clock::now()};
   }
   void block(void* event, const c10::Stream& stream) const override {
-    if (!event) return;
-    const TestEvent& recorded = *static_cast<TestEvent*>(event);
-    Capture* capture = Capture::current();
-    if (recorded.captured) {
-      if (!capture) recorded.require_executed("a wait of a stream");
-      return capture->wait(number_of(stream), recorded.captured);
-    }
-    if (capture_of(stream)) throw CaptureError("a stream of a capture waits for an event from before it");
-    stream_order().wait(number_of(stream), recorded.clock);
+    if (event) stream_order().wait(number_of(stream), static_cast<TestEvent*>(event)->clock);
   }
-  bool queryEvent(void* event) const override {
-    if (!event) return true;
-    static_cast<TestEvent*>(event)->require_executed("the query of an event");
-    return query(static_cast<TestEvent*>(event)->clock);
-  }
+  bool queryEvent(void* event) const override { return !event || query(static_cast<TestEvent*>(event)->clock); }
   void synchronizeEvent(void* event) const override {
-    if (!event) return;
-    static_cast<TestEvent*>(event)->require_executed("a wait for an event");
-    synchronize("event", static_cast<TestEvent*>(event)->clock);
+    if (event) synchronize("event", static_cast<TestEvent*>(event)->clock);
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
     delete static_cast<TestEvent*>(event);
   }
   double elapsedTime(void* first, void* second, const c10::DeviceIndex) const override {
-    for (void* event : {first, second}) static_cast<TestEvent*>(event)->require_executed("the time of an event");
     const auto time = static_cast<TestEvent*>(second)->time - static_cast<TestEvent*>(first)->time;
     return std::chrono::duration<double, std::milli>(time).count();
   }
-  bool queryStream(const c10::Stream& stream) const override {
-    Capture::refuse("the query of a stream");
-    return query(stream_order().record(number_of(stream)));
-  }
+  bool queryStream(const c10::Stream& stream) const override { return query(stream_order().record(number_of(stream))); }
   void synchronizeStream(const c10::Stream& stream) const override { wait_for("stream", number_of(stream)); }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
     for (int stream = 0; stream < StreamNumber::per_device; ++stream) wait_for("device", {device, stream});
@@ -253,7 +222,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   static c10::Stream next_stream(c10::Device device) {
     static std::array<std::atomic<unsigned>, StreamNumber::devices> made;
     const unsigned number = made[static_cast<std::size_t>(device.index())]++;
-    return stream_of({device.index(), 1 + static_cast<int>(number % (StreamNumber::in_pool - 1))});
+    return stream_of({device.index(), 1 + static_cast<int>(number % (StreamNumber::per_device - 1))});
   }
 };
 
@@ -327,17 +296,8 @@ c10::Allocator& test_device_allocator() {
 
 c10::DataPtr as_device_memory(c10::Storage cpu_memory, int device) {
   void* data = cpu_memory.mutable_data();
-  if (Capture* capture = Capture::current()) {
-    capture->allocated(data);
-    stream_order().allocated(data, capture->origin());  // its uses are ordered before the next work of this stream
-  } else {
-    stream_order().allocated(data, current_test_stream(device));
-  }
+  stream_order().allocated(data, current_test_stream(device));
   return {data, new Memory{std::move(cpu_memory)}, &Memory::release, test_device(device)};
-}
-
-c10::Stream stream_of(StreamNumber number) {
-  return c10::Stream(c10::Stream::UNSAFE, test_device(number.device), number.stream);
 }
 
 StreamNumber number_of(const c10::Stream& stream) { return {stream.device_index(), static_cast<int>(stream.id())}; }
@@ -369,7 +329,6 @@ void write_later(c10::Storage to, std::size_t offset, std::vector<char> data, St
 
 // What a stream has waited for by the end of a hold is known only then.
 void wait_for(const char* operation, StreamNumber stream) {
-  Capture::refuse(operation);
   holds().wait(stream_order().record(stream));
   synchronize(operation, stream_order().record(stream));
 }

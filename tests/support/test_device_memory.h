@@ -15,10 +15,6 @@ c10::Allocator& test_device_allocator();
 /// `cpu_memory` as memory of test device number `device`, on its current stream.
 c10::DataPtr as_device_memory(c10::Storage cpu_memory, int device);
 
-/// Another tensor in the memory of `tensor`.
-at::Tensor in_the_memory_of(const at::Tensor& tensor);
-
-c10::Stream stream_of(StreamNumber number);
 StreamNumber number_of(const c10::Stream& stream);
 int current_test_device();
 /// The current stream of the current test device, or of number `device`.

@@ -1,8 +1,6 @@
 // The operators of the test device. An operator that is not named here runs as that of the CPU, on tensors that share
 // the memory of its arguments; a result that it allocates becomes memory of the device.
 #include <algorithm>
-#include <cstring>
-#include <map>
 #include <string_view>
 #include <utility>
 
@@ -20,7 +18,6 @@
 #include <torch/library.h>
 
 #include "tests/support/test_device.h"
-#include "tests/support/test_device_graph.h"
 #include "tests/support/test_device_memory.h"
 
 namespace penstock::test {
@@ -53,14 +50,6 @@ at::Tensor on_cpu(const at::Tensor& tensor) {
   alias._set_conj(tensor.is_conj());
   alias._set_neg(tensor.is_neg());
   return alias;
-}
-
-/// A tensor of zeros on the CPU like `tensor`: work that is captured computes nothing, but results have shapes.
-at::Tensor blank_like(const at::Tensor& tensor) {
-  const at::Tensor blank = at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type());
-  std::memset(blank.mutable_data_ptr(), 0, blank.storage().nbytes());
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) blank.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return blank;
 }
 
 /// `cpu` as a tensor of the device, without a copy.
@@ -101,30 +90,6 @@ class Fallback {
  public:
   Fallback(const c10::OperatorHandle& op, torch::jit::Stack& stack) : op_(op), stack_(stack) {}
 
-  /// Records the call, and gives results of the right shapes.
-  void capture(Capture& capture) {
-    const std::size_t first = stack_.size() - op_.schema().arguments().size();
-    torch::jit::Stack arguments(stack_.begin() + static_cast<std::ptrdiff_t>(first), stack_.end());
-    TORCH_CHECK(!waits_for_the_host(op_.schema().name()), op_.schema().name(), " in a capture");
-    is_captured_ = true;
-    run();
-    std::map<const at::TensorImpl*, at::Tensor> known;
-    const auto used = [&](const at::Tensor& tensor) {
-      if (!is_ours(tensor)) return tensor;
-      const auto [one, is_new] = known.try_emplace(tensor.unsafeGetTensorImpl());
-      if (is_new) one->second = capture.use(tensor);
-      return one->second;
-    };
-    for (c10::IValue& argument : arguments) for_each_tensor(argument, used);
-    torch::jit::Stack results(stack_.begin() + static_cast<std::ptrdiff_t>(first), stack_.end());
-    for (c10::IValue& result : results) for_each_tensor(result, used);
-    capture.add([op = op_, arguments, results] {
-      torch::jit::Stack stack = arguments;
-      Fallback(op, stack).run();
-      for (std::size_t i = 0; i < results.size(); ++i) give(stack[i], results[i]);
-    });
-  }
-
   void run() {
     const auto& arguments = op_.schema().arguments();
     const std::size_t first = stack_.size() - arguments.size();
@@ -137,8 +102,7 @@ class Fallback {
     for (std::size_t i = 0; i < arguments.size(); ++i) give_generator(stack_[first + i], arguments[i]);
     const char* name = op_.schema().name().c_str();
     const StreamNumber stream = current_test_stream();
-    const StreamOrder::Operation operation =
-        is_captured_ ? StreamOrder::Operation{name, stream} : stream_order().launch(name, stream, accesses_);
+    const StreamOrder::Operation operation = stream_order().launch(name, stream, accesses_);
     op_.callBoxed(&stack_);
     for (std::size_t i = stack_.size() - op_.schema().returns().size(); i < stack_.size(); ++i)
       bring_back(stack_[i], operation);
@@ -159,9 +123,8 @@ class Fallback {
     accesses_.push_back(writes_ ? writes(tensor) : reads(tensor));
     for (const Replaced& each : replaced_)
       if (each.original.is_same(tensor)) return each.alias;
-    const at::Tensor alias = is_captured_ ? blank_like(tensor) : on_cpu(tensor);
-    replaced_.push_back({tensor, alias, is_captured_ ? alias.storage().data() : tensor.storage().data()});
-    return alias;
+    replaced_.push_back({tensor, on_cpu(tensor), tensor.storage().data()});
+    return replaced_.back().alias;
   }
 
   void replace(c10::IValue& value) {
@@ -173,7 +136,6 @@ class Fallback {
 
   void give_generator(c10::IValue& value, const c10::Argument& argument) const {
     if (!value.isNone() || !argument.type()->isSubtypeOf(*c10::OptionalType::create(c10::GeneratorType::get()))) return;
-    Capture::refuse("a random number");
     value = test_device_generator(device_);
   }
 
@@ -185,32 +147,12 @@ class Fallback {
       if (each.alias.storage().is_alias_of(tensor.storage()))
         return make_tensor(each.original.storage(), c10::DispatchKey::PrivateUse1, tensor);
     at::Tensor made = adopted(tensor, device_);
-    if (is_captured_)
-      std::memset(made.storage().mutable_data(), 0xee, made.storage().nbytes());
-    else
-      stream_order().wrote(operation, block_of(made));
+    stream_order().wrote(operation, block_of(made));
     return made;
   }
 
   void bring_back(c10::IValue& value, const StreamOrder::Operation& operation) const {
     for_each_tensor(value, [&](const at::Tensor& tensor) { return from_cpu(tensor, operation); });
-  }
-
-  /// Copies the tensors of `made`, the result of a replay, to those of `known`, the result of the capture.
-  static void give(c10::IValue& made, const c10::IValue& known) {
-    std::vector<at::Tensor> targets;
-    c10::IValue listed = known;
-    for_each_tensor(listed, [&](const at::Tensor& tensor) { return targets.emplace_back(tensor); });
-    std::size_t next = 0;
-    for_each_tensor(made, [&](const at::Tensor& tensor) {
-      const at::Tensor& target = targets[next++];
-      if (!is_ours(tensor) || tensor.storage().is_alias_of(target.storage())) return tensor;
-      TORCH_CHECK(tensor.sizes() == target.sizes() && tensor.strides() == target.strides(), "a replay gives a result ",
-                  "of other sizes than the capture");
-      stream_order().launch("a result of a replay", current_test_stream(), {reads(tensor), writes(target)});
-      on_cpu(target).copy_(on_cpu(tensor));
-      return tensor;
-    });
   }
 
   /// An operator may resize the tensors that it writes.
@@ -227,31 +169,13 @@ class Fallback {
 
   const c10::OperatorHandle& op_;
   torch::jit::Stack& stack_;
-  bool is_captured_ = false;  // nothing is computed
   bool writes_ = false;
   int device_ = -1;
   std::vector<Access> accesses_;
   std::vector<Replaced> replaced_;
 };
 
-}  // namespace
-
-at::Tensor in_the_memory_of(const at::Tensor& tensor) {
-  at::Tensor other = make_tensor(tensor.storage(), c10::DispatchKey::PrivateUse1, tensor);
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) other.unsafeGetTensorImpl()->set_wrapped_number(true);
-  other._set_conj(tensor.is_conj());
-  other._set_neg(tensor.is_neg());
-  return other;
-}
-
-namespace {
-
-void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  if (Capture* capture = Capture::current())
-    Fallback(op, *stack).capture(*capture);
-  else
-    Fallback(op, *stack).run();
-}
+void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) { Fallback(op, *stack).run(); }
 
 int index_of(std::optional<c10::Device> device) {
   return device && device->has_index() ? device->index() : current_test_device();
@@ -302,7 +226,6 @@ at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
 bool has_compatible_type(const at::Tensor&, const at::Tensor&) { return true; }
 
 at::Scalar local_scalar(const at::Tensor& self) {
-  Capture::refuse("a number for the host");
   const CurrentTestDevice guard(self.device().index());  // as that of CUDA
   stream_order().launch("aten::_local_scalar_dense", current_test_stream(), {reads(self)});
   wait_for("aten::_local_scalar_dense", current_test_stream());
@@ -310,7 +233,6 @@ at::Scalar local_scalar(const at::Tensor& self) {
 }
 
 void record_stream(at::Tensor& self, c10::Stream stream) {
-  if (Capture::current()) return;  // a graph's memory is its own
   stream_order().use_recorded(block_of(self), number_of(stream));
 }
 
@@ -346,11 +268,6 @@ void copy_between_devices(const at::Tensor& self, const at::Tensor& to) {
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_blocking) {
   const at::NoGradGuard no_grad;
-  if (Capture* capture = Capture::current()) {
-    if (!is_ours(self) || !is_ours(to) || self.device() != to.device()) Capture::refuse("a copy to other memory");
-    capture->add([from = capture->use(self), target = capture->use(to)] { copy_from(from, target, false); });
-    return to;
-  }
   if (!is_ours(to)) {
     copy_to_host(self, to, non_blocking);
   } else if (!is_ours(self)) {

@@ -12,9 +12,6 @@ namespace penstock {
 /// once. An undefined tensor stays undefined.
 torch::Tensor to_device(const torch::Tensor& tensor, c10::Device device);
 
-/// Copies `tensor`, on the CPU or on the device of `to`, to memory of the same dtype and sizes, queued as by to_device().
-void copy_to_device(const torch::Tensor& to, const torch::Tensor& tensor);
-
 /// A copy of `tensor` on the CPU, dense, with the order of its strides. Its values arrive with the work that is queued
 /// now on the current stream of its device: read it after a wait for that stream. A tensor of the CPU itself.
 torch::Tensor to_host_later(const torch::Tensor& tensor);

@@ -124,9 +124,6 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
             "--boundary-shape", boundary_shape,
             "declares the shape of every value between stages, 16,1024 for example; any other shape is an error")
         ->delimiter(',');
-    where->add_flag("--static-shapes", static_shapes,
-                    "transport nccl: batches of one size exchange tensors of one shape, so most messages after the "
-                    "first step need no announcement; any other shape is an error");
   }
 
   CLI::App* numbers = &in_theme(app, "Numerics");
@@ -287,8 +284,6 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   options.partition = flags.partition;
   options.device = flags.device;
   if (!flags.boundary_shape.empty()) options.boundary_shape = flags.boundary_shape;
-  options.static_shapes = flags.static_shapes;
-  options.capture_steps = flags.capture_steps;
   options.seed = flags.seed;
   return options;
 }

@@ -23,8 +23,6 @@ struct JobFlags {
   int micro_batches = 4;
   std::optional<std::int64_t> micro_batch_size;  // alternative to micro_batches
   std::vector<std::int64_t> boundary_shape;      // empty: not declared
-  bool static_shapes = false;
-  bool capture_steps = false;  // of train
   std::string schedule;
   int chunks = 0;
   std::optional<WeightGradients> weight_gradients;  // none: automatic if the schedule is "auto", else stream

@@ -89,9 +89,6 @@ void check(const TrainFlags& flags) {
                        ": give a number of epochs, or 0 for never");
   require<ConfigError>(flags.log_style != "monitor" || flags.on_nan != "go-on",
                        "--log-style monitor stops at an invalid loss: leave --on-nan go-on out, or take another style");
-  require<ConfigError>(!flags.job.capture_steps || !flags.shows_steps(),
-                       "--capture-steps with --trace, --svg or --report: the instructions of captured steps have no ",
-                       "times: leave one of them out");
   require<ConfigError>(flags.on_nan != "rollback" || flags.checkpoints.writes(),
                        "--on-nan rollback returns to the last checkpoint: give --checkpoint DIR too");
   if (launched_as(asked_transport(flags.job.transport)).rank != 0) return;
@@ -389,11 +386,6 @@ void add_train(CLI::App& app, int& exit_code) {
   flags->job.add_tuning_to(*verb);
   flags->checkpoints.add_to(*verb);
 
-  in_theme(*verb, "Pipeline")
-      .add_flag("--capture-steps", flags->job.capture_steps,
-                "on a GPU, from the third step of a size on: each rank queues its work but for the update by one call, "
-                "as a CUDA "
-                "graph; over nccl with --static-shapes");
   in_theme(*verb, "Output");
   verb->add_option("--log-every", flags->log_every, "steps between loss lines; 0: none")->capture_default_str();
   verb->add_option("--log-style", flags->log_style,

@@ -90,27 +90,6 @@ void Gradients::add_in_order(std::size_t micro_batch, Tensors gradients) {
   }
 }
 
-Gradients::Sums Gradients::sums() const {
-  require<InternalError>(waiting_.empty(), "the gradients of ", waiting_.size(),
-                         " micro-batches wait for earlier ones");
-  Sums sums{{}, written_, next_};
-  for (std::size_t use = 0; use < buffers_.size(); ++use) sums.buffers.push_back(of_use(use));
-  return sums;
-}
-
-void Gradients::set_sums(const Sums& sums) {
-  buffers_ = sums.buffers;
-  written_ = sums.written;
-  next_ = sums.micro_batches;
-}
-
-void Gradients::copy_to(const Sums& sums) const {
-  const torch::NoGradGuard no_grad;
-  require<InternalError>(written_ == sums.written, "other parameters have gradients than when the step was captured");
-  for (std::size_t use = 0; use < buffers_.size(); ++use)
-    if (written_[use] && !buffers_[use].is_same(sums.buffers[use])) sums.buffers[use].copy_(buffers_[use]);
-}
-
 std::int64_t Gradients::waiting_bytes() const {
   std::int64_t bytes = 0;
   for (const auto& [micro_batch, gradients] : waiting_)

@@ -40,10 +40,8 @@ class Gradients {
   void begin_step();
   /// Multiplies the accumulated gradients by `factor`, before those of a further batch are added.
   void scale(double factor);
-  /// Identifies values that are computed once per step: begin_step() makes it another one.
+  /// The number of calls of begin_step(), which identifies values that are computed once per step.
   std::uint64_t step() const { return step_; }
-  /// The same without discarding anything: what is captured from here on computes such values itself.
-  void compute_again() { ++step_; }
   /// Adds one micro-batch's gradient of one use.
   void add(std::size_t use, torch::Tensor gradient);
   /// Adds the product of the matrices a and b, without a temporary.
@@ -54,18 +52,6 @@ class Gradients {
   /// Gradients that come before those of an earlier micro-batch wait for these, so that sums are always made in ascending order. To be called once for every
   /// micro-batch of a step, counted from 0.
   void add_in_order(std::size_t micro_batch, Tensors gradients);
-  /// What a step has accumulated, which a replay of its work (base/device_graph.h) makes anew in the same memory.
-  struct Sums {
-    Tensors buffers;
-    std::vector<bool> written;
-    std::size_t micro_batches = 0;
-  };
-  /// REQUIRES: no gradient waits for one of an earlier micro-batch.
-  Sums sums() const;
-  void set_sums(const Sums& sums);
-  /// Queues copies of what is accumulated to the buffers of `sums`, which a replay adds to, where it is not there
-  /// already. REQUIRES: `sums` has gradients of the same uses.
-  void copy_to(const Sums& sums) const;
   /// The bytes of the gradients that wait for those of earlier micro-batches.
   std::int64_t waiting_bytes() const;
 

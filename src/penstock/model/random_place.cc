@@ -11,7 +11,6 @@
 
 #include "penstock/base/splitmix.h"
 #include "penstock/base/text_hash.h"
-#include "penstock/model/captured_numbers.h"
 #include "penstock/model/random_generator.h"
 
 namespace penstock {
@@ -72,7 +71,6 @@ std::uint64_t RandomPlace::next_draw() {
 at::Generator generator_of_call() {
   if (levels_of_thread.empty()) return {};
   Level& level = *levels_of_thread.back();
-  if (level.place->numbers) refuse_captured_draw(level.place->call);
   const bool is_new = !level.generator.defined();
   if (is_new) level.generator = std::exchange(spare_of_thread, {});
   if (!level.generator.defined()) level.generator = at::detail::createCPUGenerator();
@@ -99,27 +97,21 @@ struct DeviceRandomGuard::Seeded {
   std::lock_guard<std::mutex> lock;
   at::Generator generator;
   at::Tensor before;
-  const RandomPlace& place;
-  at::Tensor seeded = {};  // the state before the call, with RandomPlace::draws
 };
 
 DeviceRandomGuard::DeviceRandomGuard(const RandomPlace& place, c10::Device device) {
-  if (device.is_cpu() || device.is_meta() || place.numbers) return;
+  if (device.is_cpu() || device.is_meta()) return;
   at::Generator generator = at::globalContext().defaultGenerator(device);
-  seeded_ = new Seeded{std::lock_guard<std::mutex>(mutex_of(device)), generator, {}, place};
+  seeded_ = new Seeded{std::lock_guard<std::mutex>(mutex_of(device)), generator, {}};
   const std::lock_guard<std::mutex> lock(generator.mutex());
   seeded_->before = generator.get_state();
   generator.set_current_seed(seed_of_call(place));
-  if (place.draws) seeded_->seeded = generator.get_state();
 }
 
 DeviceRandomGuard::~DeviceRandomGuard() {
   if (!seeded_) return;
   {
     const std::lock_guard<std::mutex> lock(seeded_->generator.mutex());
-    DeviceDraws* draws = seeded_->place.draws;
-    if (draws && draws->by_torch.empty() && !seeded_->generator.get_state().equal(seeded_->seeded))
-      draws->by_torch = seeded_->place.call;
     seeded_->generator.set_state(seeded_->before);
   }
   delete seeded_;

@@ -12,20 +12,11 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 #include <c10/core/Device.h>
 
 namespace penstock {
-
-class CapturedNumbers;
-
-/// The random numbers that the calls of a step have drawn on a device.
-struct DeviceDraws {
-  std::string by_torch;   // the first call that has drawn by LibTorch's operators; empty where none has
-  std::int64_t keys = 0;  // numbers of the host by which those of penstock::Dropout were drawn
-};
 
 struct RandomPlace {
   std::uint64_t seed = 0;         // of the pipeline
@@ -34,11 +25,6 @@ struct RandomPlace {
   std::string_view call;          // name of the graph's node: a layer's full name, numbered if it is called again
   std::int64_t samples = 0;       // in the micro-batch; 0: not known
   std::uint64_t calls = 0;        // number of calls begun so far
-  /// Where the call is captured, to be replayed in other steps: numbers that depend on the step are among these. Only
-  /// penstock::Dropout draws then.
-  CapturedNumbers* numbers = nullptr;
-  /// Where it is to be found out whether the call could be captured.
-  DeviceDraws* draws = nullptr;
 
   /// Starts the call `name`, which must outlive it, with fresh random numbers.
   void begin_call(std::string_view name) {
@@ -70,7 +56,7 @@ class RandomPlaceGuard {
 
 /// Encloses one call that may draw random numbers on `device`. Does nothing on a CPU. On other devices some operators
 /// always draw from the device's default generator; therefore that generator is seeded from `place` and restored at the
-/// end, and ranks that share a device run such calls one at a time. Does nothing in a capture (RandomPlace::numbers).
+/// end, and ranks that share a device run such calls one at a time.
 class DeviceRandomGuard {
  public:
   DeviceRandomGuard(const RandomPlace& place, c10::Device device);

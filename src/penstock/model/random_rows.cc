@@ -1,10 +1,7 @@
 #include "penstock/model/random_rows.h"
 
-#include <array>
-
 #include "penstock/base/device_copy.h"
 #include "penstock/base/error.h"
-#include "penstock/model/captured_numbers.h"
 
 namespace penstock {
 
@@ -78,67 +75,29 @@ Product product(const torch::Tensor& numbers, std::int64_t factor) {
   return {whole.bitwise_right_shift(32).bitwise_and_(half), whole.bitwise_and(half)};
 }
 
-constexpr std::int64_t rounds = 10;
-
-/// The keys of all rounds of Philox4x32, two for each, from the one that all samples of a draw share.
-void write_keys(std::uint64_t key, std::int64_t* keys) {
-  constexpr std::uint32_t increments[] = {0x9e3779b9, 0xbb67ae85};
-  std::uint32_t now[] = {static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)};
-  for (std::int64_t round = 0; round < rounds; ++round)
-    for (int k = 0; k < 2; ++k) {
-      *keys++ = static_cast<std::int64_t>(now[k]);
-      now[k] += increments[k];
-    }
-}
-
-/// The keys of the next draw of the call: numbers of the host, or, where the call is captured, of the device, which are
-/// others in each step.
-class Keys {
- public:
-  explicit Keys(const RandomPlace& place) {
-    const std::uint64_t draw = RandomPlace::next_draw();
-    if (place.draws) place.draws->keys += static_cast<std::int64_t>(on_host_.size());
-    if (!place.numbers) {
-      write_keys(key_of(place, draw), on_host_.data());
-      return;
-    }
-    on_device_ = place.numbers->integers(static_cast<std::int64_t>(on_host_.size()),
-                                         [now = place, draw](std::uint64_t step, std::int64_t* keys) mutable {
-                                           now.step = step;
-                                           write_keys(key_of(now, draw), keys);
-                                         });
-  }
-
-  torch::Tensor xored(const torch::Tensor& numbers, std::int64_t round, std::int64_t k) const {
-    const std::int64_t at = 2 * round + k;
-    return on_device_.defined() ? numbers.bitwise_xor(on_device_[at])
-                                : numbers.bitwise_xor(on_host_[static_cast<std::size_t>(at)]);
-  }
-
- private:
-  std::array<std::int64_t, 2 * rounds> on_host_{};
-  torch::Tensor on_device_;
-};
-
 /// The first `width` numbers that at::philox_engine(key, sample) draws for every sample, 32 bits each: int64 [samples,
 /// width], computed on `device` for all samples together. (Philox4x32-10: Salmon, Moraes, Dror and Shaw, "Parallel
 /// random numbers: as easy as 1, 2, 3", SC 2011. Block i of a sample encrypts the counter (i, sample).)
 torch::Tensor bits_on_device(const Rows& rows, const RandomPlace& place, c10::Device device) {
+  constexpr int rounds = 10;
   constexpr std::int64_t factors[] = {0xd2511f53, 0xcd9e8d57};
-  const Keys keys(place);
+  constexpr std::uint32_t increments[] = {0x9e3779b9, 0xbb67ae85};
+  const std::uint64_t key = key_of(place, RandomPlace::next_draw());
+  std::uint32_t keys[] = {static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)};
   const auto numbers = torch::TensorOptions(torch::kInt64).device(device);
   const torch::Tensor samples =
       torch::arange(place.first_sample, place.first_sample + rows.samples, numbers).unsqueeze(1);
   const std::int64_t blocks = (rows.width + 3) / 4;
   torch::Tensor counter[] = {torch::arange(blocks, numbers), torch::zeros({1}, numbers), samples.bitwise_and(half),
                              samples.bitwise_right_shift(32).bitwise_and_(half)};
-  for (std::int64_t round = 0; round < rounds; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     const Product first = product(counter[0], factors[0]);
     const Product second = product(counter[2], factors[1]);
-    counter[0] = keys.xored(second.high.bitwise_xor(counter[1]), round, 0);
+    counter[0] = second.high.bitwise_xor(counter[1]).bitwise_xor(static_cast<std::int64_t>(keys[0]));
     counter[1] = second.low;
-    counter[2] = keys.xored(first.high.bitwise_xor(counter[3]), round, 1);
+    counter[2] = first.high.bitwise_xor(counter[3]).bitwise_xor(static_cast<std::int64_t>(keys[1]));
     counter[3] = first.low;
+    for (int k = 0; k < 2; ++k) keys[k] += increments[k];
   }
   return torch::stack({counter[0], counter[1], counter[2], counter[3]}, 2)
       .view({rows.samples, blocks * 4})
@@ -149,7 +108,6 @@ torch::Tensor bits_on_device(const Rows& rows, const RandomPlace& place, c10::De
 
 torch::Tensor draw_by_sample(const torch::Tensor& like, const SampleDimension& where, const RandomPlace& place,
                              const FillRow& fill, std::string_view what) {
-  if (place.numbers) refuse_captured_draw(place.call);
   const Rows rows = rows_of(like, where, place, what);
   return to_device(shaped_like(like, filled_on_host(rows, place, fill), rows), like.device());
 }

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -34,33 +33,23 @@ class BatchRows {
   Tensors inputs(const StagePart& stage, MicroBatch micro_batch);
   Tensors targets(MicroBatch micro_batch);
 
-  enum class Kind { inputs, targets };
-  /// Rows on the device, by kind, number of the tensor and first row.
-  using FixedRows = std::map<std::tuple<Kind, std::size_t, std::int64_t>, torch::Tensor>;
-  /// Queues copies of all rows that `stages` read to `fixed`, which is empty or had those of a batch with as many
-  /// samples, and uses them until clear(). Throws ConfigError where the tensors had other sizes or types.
-  void fix(FixedRows& fixed, const RankStages& stages);
-
   /// Compares the batch with those of the other ranks (compare_batches.h). Collective; throws BatchesDiffer on every
   /// rank.
   void compare(const RankStages& stages) const;
 
  private:
+  enum class Kind { inputs, targets };
+
   /// The replica whose share of the batch this rank computes.
   Replica share() const;
   /// `rows` counted from the first row that the job has of its inputs.
   RowRange input_rows(RowRange rows) const;
-  const Tensors& tensors(Kind kind) const { return kind == Kind::inputs ? job_->inputs : job_->targets; }
-  /// `rows` of a tensor of the batch; itself where it is Whole.
-  torch::Tensor rows_of(Kind kind, std::size_t index, RowRange rows) const;
   torch::Tensor usable(Kind kind, std::size_t index, RowRange rows);
-  void fix_rows(torch::Tensor& memory, const FixedRows::key_type& key, const torch::Tensor& rows) const;
 
   const StagePlacement& placement_;
   const BatchAxesOf& axes_;
   c10::Device device_;
   const StepJob* job_ = nullptr;
-  const FixedRows* fixed_ = nullptr;
   std::map<std::pair<Kind, std::size_t>, torch::Tensor> whole_;  // tensors that are Whole, on the device
 };
 

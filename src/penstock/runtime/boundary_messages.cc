@@ -7,9 +7,7 @@
 namespace penstock {
 
 BoundaryMessages::BoundaryMessages(const StagePlacement& placement, const Graph& graph, Setting setting)
-    : placement_(placement), graph_(graph), setting_(std::move(setting)) {
-  if (setting_.shape) placement_.endpoint().declare_shape(placement_.pipeline(), *setting_.shape);
-}
+    : placement_(placement), graph_(graph), setting_(std::move(setting)) {}
 
 void BoundaryMessages::clear() {
   inbox_.clear();

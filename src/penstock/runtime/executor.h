@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -98,19 +97,11 @@ void execute_action(const Program& program, const Program::Action& action, Handl
   begin = end;
 }
 
-/// Executes `actions` of `program` as execute_action(), in turn. An exception of the handler propagates and ends the
-/// execution.
-template <class Handler, class Spans, class Clock>
-void execute(const Program& program, std::span<const Program::Action> actions, Handler& handler, Spans& spans,
-             std::int64_t& begin, const Clock& clock) {
-  for (const Program::Action& action : actions) execute_action(program, action, handler, spans, begin, clock);
-}
-
-/// Executes `program` and notes every span.
+/// Executes `program` and notes every span. An exception of the handler propagates and ends the execution.
 template <class Handler, class Spans, class Clock = HostClock>
 void execute(const Program& program, Handler& handler, Spans& spans, const Clock& clock = {}) {
   std::int64_t begin = clock();
-  execute(program, program.actions(), handler, spans, begin, clock);
+  for (const Program::Action& action : program.actions()) execute_action(program, action, handler, spans, begin, clock);
 }
 
 }  // namespace penstock

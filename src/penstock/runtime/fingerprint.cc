@@ -33,8 +33,6 @@ Fingerprint fingerprint_of(const PipelineOptions& options, const PipelineParts& 
           {"clip norm", options.clip_norm ? say(*options.clip_norm) : "none"},
           {"layouts", say(parts.axes.inputs.text(), "; ", parts.axes.targets.text(), "; ", parts.axes.outputs.text())},
           {"boundary shape", options.boundary_shape ? say(at::IntArrayRef(*options.boundary_shape)) : "any"},
-          {"shapes", options.static_shapes ? "static" : "free"},
-          {"steps", options.capture_steps ? "captured" : "executed"},
           {"precision", to_string(options.precision)},
           {"loss scaling", say(options.loss_scaling.initial, " for ", options.loss_scaling.growth_steps)},
           {"compared batches", say(options.compare_batches)},

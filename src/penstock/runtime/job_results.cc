@@ -86,26 +86,15 @@ void JobResults::end_forward() {
   if (--forwards_left_ > 0) return;
   if (is_on_device() && !job_->inference) {
     has_to_send_ = true;
-    if (job_->refuses_invalid_loss) read_back();
+    if (!job_->refuses_invalid_loss) return;
+    begin_read_back();
+    await_device("the loss");
+    current_stream(setting_.device).synchronize();
+    end_read_back();
   } else {
     if (is_on_device()) await_device("the outputs");
     send();
   }
-}
-
-void JobResults::set_counted(const std::vector<Counted>& counted) {
-  if (!placement_.is_local(placement_.last_stage())) return;
-  counted_ = counted;
-  forwards_left_ = 0;
-  has_to_send_ = true;
-  if (job_->refuses_invalid_loss) read_back();
-}
-
-void JobResults::read_back() {
-  begin_read_back();
-  await_device("the loss");
-  current_stream(setting_.device).synchronize();
-  end_read_back();
 }
 
 void JobResults::await_device(const std::string& what) {

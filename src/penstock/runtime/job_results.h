@@ -48,17 +48,6 @@ class JobResults {
   /// To be called after each F of the last stage. After the last one it sends this replica's results; on a device only
   /// where it has to wait for them, for the outputs of an inference or a loss that may be refused (NonFiniteLoss).
   void end_forward();
-  /// The numbers of a micro-batch, scalars on the device.
-  struct Counted {
-    MicroBatch micro_batch;
-    torch::Tensor loss;
-    Tensors metrics;  // undefined where the metric has counted already
-  };
-  /// On a device, those of the micro-batches until now, which a replay (base/device_graph.h) computes anew in the same
-  /// memory.
-  const std::vector<Counted>& counted() const { return counted_; }
-  /// To be called instead of add() and end_forward(), where a replay has computed `counted`.
-  void set_counted(const std::vector<Counted>& counted);
   /// On a device, where the losses are still to be sent: queues the copies of them to the host.
   void begin_read_back();
   /// To be called when these copies are complete: sends the results.
@@ -73,11 +62,16 @@ class JobResults {
   const ResultChannel& channel() const { return channel_; }
 
  private:
+  /// The numbers of a micro-batch, scalars on the device.
+  struct Counted {
+    MicroBatch micro_batch;
+    torch::Tensor loss;
+    Tensors metrics;  // undefined where the metric has counted already
+  };
+
   bool is_on_device() const { return !setting_.device.is_cpu(); }
   /// Adds the numbers of a micro-batch, which are on the host.
   void add_numbers(const Counted& counted);
-  /// Sends the results when the device has them: waits for it.
-  void read_back();
   /// To be called before the host waits for `what` of its device (DataPlane::await_stream).
   void await_device(const std::string& what);
   void send();

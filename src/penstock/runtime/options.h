@@ -62,17 +62,6 @@ struct PipelineOptions {
   /// shape is an error; messages between processes do not carry the shape. None: shapes are not checked and may change
   /// from step to step and between micro-batches.
   std::optional<std::vector<std::int64_t>> boundary_shape = std::nullopt;
-  /// Steps with equal numbers of samples exchange tensors of the same shapes and types, whatever these contain, and no
-  /// layer, loss or hook waits for the device. Over NCCL, most messages of training steps after the first are then not
-  /// announced, and values and gradients are received into buffers that the schedule assigns (docs/devices.md). Another
-  /// shape is an error that ends the world. Refused with other transports, which announce nothing.
-  bool static_shapes = false;
-  /// From the third training step with a number of samples on, each rank's work in it but for the update is one graph of
-  /// its device (a CUDA graph), which the host queues by one call (docs/devices.md). It promises what static_shapes does,
-  /// and that the host has no part in what layers and losses compute: what they read from the host, once. Refused on
-  /// devices without graphs, over transports other than nccl where there are several ranks, and with count_bytes; over
-  /// nccl it needs static_shapes.
-  bool capture_steps = false;
   /// Recomputes every layer's activations in the backward pass, unless the layer's annotation overrides it.
   bool recompute = false;
   /// Pipeline::Peak also reports bytes. Costs time: every allocation is observed.

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <utility>
 
-#include "penstock/base/device_graph.h"
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/layers/autocast.h"
@@ -34,32 +33,6 @@ void require_options(const PipelineOptions& options, int inputs) {
                        "th step: give a positive number, or 0 for never");
 }
 
-void require_static_shapes(const PipelineOptions& options, const World& world) {
-  if (!options.static_shapes) return;
-  const RankContext context = world.context(world.local_ranks().front());
-  require<ConfigError>(context.endpoint->has_device_channels(), "static shapes leave out what announces messages over ",
-                       "nccl, and the transport is ", context.endpoint->name(),
-                       ", which announces none: leave out static_shapes (--static-shapes)");
-}
-
-void require_captures(const PipelineOptions& options, const World& world) {
-  if (!options.capture_steps) return;
-  const auto refuse = [](const auto&... why) {
-    throw ConfigError(say("steps cannot be captured ", why..., ", or leave out capture_steps (--capture-steps)"));
-  };
-  const c10::DeviceType type = device_of(options.device, 0).type();
-  if (type == c10::kCPU) refuse("on the CPU, which has no graphs: give a device");
-  if (!DeviceGraph::exists_for(type))
-    refuse("on ", c10::DeviceTypeName(type, true), ", for which this build has no graphs: build with its headers");
-  const Transport& endpoint = *world.context(world.local_ranks().front()).endpoint;
-  if (world.size() > 1 && !endpoint.has_device_channels())
-    refuse("where ", world.size(), " ranks exchange messages over ", endpoint.name(),
-           ", which a graph cannot contain: ", "give --transport nccl");
-  if (endpoint.has_device_channels() && !options.static_shapes)
-    refuse("over ", endpoint.name(), " while messages are announced: give static_shapes (--static-shapes), too");
-  if (options.count_bytes) refuse("while bytes are counted, which the host does: leave out count_bytes");
-}
-
 }  // namespace
 
 PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, const PipelineOptions& given)
@@ -74,8 +47,6 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
       steps(runners) {
   options = decided_options(std::move(options), schedules.source());
   require_options(options, staged().graph.inputs);
-  require_static_shapes(options, world());
-  require_captures(options, world());
   if (world().is_main())
     for (const std::string& warning : staged().warnings) warn(warning);
   const std::shared_ptr<const KernelSelection> kernels = kernels_from(options.kernels, options.kernel_selection);
@@ -89,8 +60,6 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
                     .reductions = {options.reduction, options.replica_reduction, options.reported_loss},
                     .clip_norm = options.clip_norm,
                     .boundary_shape = options.boundary_shape,
-                    .static_shapes = options.static_shapes,
-                    .capture_steps = options.capture_steps,
                     .seed = options.seed,
                     .precision = options.precision,
                     .loss_scaling = options.loss_scaling,

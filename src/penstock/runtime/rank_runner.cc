@@ -1,15 +1,45 @@
 #include "penstock/runtime/rank_runner.h"
 
 #include <memory>
+#include <set>
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/compare_batches.h"
-#include "penstock/runtime/connected_ranks.h"
 #include "penstock/runtime/pipeline_states.h"
 #include "penstock/world/failures.h"
 #include "penstock/world/reason.h"
 
 namespace penstock {
+namespace {
+
+/// The pairs of ranks between which tensors of the pipeline travel and of which this rank is one: with the holders of
+/// the stages that its own send to or receive from, of the same stages in other replicas, and of the stages that share
+/// parameters with its own. Ascending, so that two ranks have their common pairs in one order.
+std::vector<RankPair> pairs_of(const StagedGraph& staged, const StagePlacement& placement,
+                               const RankStages& own_stages) {
+  const WorldRank own = placement.context().rank;
+  std::set<WorldRank> others;
+  for (const StagePart& part : staged.parts)
+    for (const Port& port : part.sends) {
+      if (placement.is_local(part.id)) others.insert(placement.holder_of(port.peer));
+      if (placement.is_local(port.peer)) others.insert(placement.holder_of(part.id));
+    }
+  for (const auto& stage : own_stages) {
+    for (Replica replica(0); replica.value() < placement.context().replicas; replica = replica.next())
+      others.insert(placement.holder_of(stage->id(), replica));
+    for (const Stage::Held& held : stage->state())
+      for (const ParameterUse& use : held.all_uses.list) others.insert(placement.holder_of(use.stage));
+  }
+  others.erase(own);
+  std::set<RankPair> pairs;
+  for (const WorldRank other : others) {
+    pairs.insert({own, other});
+    pairs.insert({other, own});
+  }
+  return {pairs.begin(), pairs.end()};
+}
+
+}  // namespace
 
 RankRunner::RankRunner(const StagedGraph& staged, const Schedule& training, const RankSetting& setting)
     : setting_(setting),
@@ -30,7 +60,8 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& training, cons
         std::make_unique<Stage>(staged, part, StageSetting{setting.seed, setting.device, setting.kernels}));
     histories_.add(part.id);
   }
-  placement_.endpoint().connect({setting.pipeline, pairs_of(staged, placement_, stages_), setting.device});
+  placement_.endpoint().connect(
+      {setting.pipeline, pairs_of(staged, placement_, stages_), setting.device, setting.boundary_shape});
 }
 
 std::vector<std::pair<int, bool>> RankRunner::trainable_nodes() const {
@@ -44,8 +75,6 @@ void RankRunner::set_trainable(const std::string& name, bool trains) {
   for (const auto& stage : stages_) stage->set_trainable(name, trains);
   histories_.forget_parameters();
   reducer_.clear();
-  forms_.clear();
-  graphs_.clear();
   updater_.add_optimizers();
 }
 
@@ -67,7 +96,7 @@ void RankRunner::run(const StepJob& job) {
   }
   std::exception_ptr failure = permanent_error_, own;
   try {
-    if (!permanent_error_) run_or_throw(job);
+    if (!permanent_error_) execute(job);
   } catch (const BatchesDiffer& error) {
     failure = permanent_error_ = std::make_exception_ptr(ConfigError(error.what()));
   } catch (...) {
@@ -77,7 +106,6 @@ void RankRunner::run(const StepJob& job) {
   if (failure && job.inference) job.inference->state->fail(failure);
   job_ = nullptr;
   executor_.clear(failure != nullptr);
-  if (failure) graphs_.forget_uncaptured();
   // Gradients are kept for the next part of the step.
   const bool keeps_gradients = job.part == StepPart::forward_backward || job.part == StepPart::reduce;
   if (failure || (job.training && !keeps_gradients)) reducer_.clear();
@@ -105,51 +133,35 @@ std::exception_ptr RankRunner::explained(const StepJob& job, const std::exceptio
   }
 }
 
-void RankRunner::run_or_throw(const StepJob& job) {
+void RankRunner::execute(const StepJob& job) {
   job_ = &job;
-  if (job.is_later_part()) return run_later_part(job);
-  executor_.begin(job);
-  const auto form = forms_.of(job);
-  if (form) placement_.endpoint().begin_step({setting_.pipeline, job.step}, form);
-  run_begun(job, form);
-  if (form) placement_.endpoint().end_step(setting_.pipeline);
-}
-
-void RankRunner::run_begun(const StepJob& job, const std::shared_ptr<const StepForm>& form) {
-  copies_.share_buffers(job);
+  const bool is_later = job.is_later_part();
+  if (!is_later) {
+    executor_.begin(job);
+    copies_.share_buffers(job);
+  }
   reducer_.begin(job);
   updater_.begin(job);
-  // Traces contain only steps of the full schedule, because others are not comparable with it, and none whose
-  // instructions have no times, because they are in a graph.
+  // Traces contain only steps of the full schedule, because others are not comparable with it.
   const int micro_batches = job.schedule_of(placement_.replica()).schedule.micro_batches;
-  StepGraph* const graph = graphs_.of(job, form, clocks_.are_running(), stages_);
-  const bool is_captured = graph && graph->is_due();
-  const bool is_traced = job.training && micro_batches == micro_batches_ && !is_captured;
+  const bool is_traced = job.training && !is_later && micro_batches == micro_batches_;
   Recorder& recorder = is_traced ? recorder_ : untraced_;
-  executor_.run(job, recorder, graph);
-  if (job.training && job.part == StepPart::whole) end_update(job);
+  executor_.run(job, recorder);
+  if (job.part == StepPart::reduce) {
+    reducer_.finish_ties();
+    if (job.gradient_divisor != 1) reducer_.divide(job.gradient_divisor);
+    await_device("the reduced gradients");
+  }
+  const bool updates = job.training && (job.part == StepPart::whole || job.part == StepPart::update);
+  if (updates && updater_.end_update()) last_update_ = job.training_step;
+  if (is_later) return;
   if (const BusyTime& busy = recorder.newest_busy(); job.training)
-    job.state->add_use({busy.begin_ns, busy.end_ns, busy.busy_ns, executor_.peak_activations(), is_captured});
+    job.state->add_use({busy.begin_ns, busy.end_ns, busy.busy_ns, executor_.peak_activations()});
   executor_.end();
-}
-
-// Traces contain only whole steps.
-void RankRunner::run_later_part(const StepJob& job) {
-  reducer_.begin(job);
-  updater_.begin(job);
-  executor_.run(job, untraced_);
-  if (job.part == StepPart::update) return end_update(job);
-  reducer_.finish_ties();
-  if (job.gradient_divisor != 1) reducer_.divide(job.gradient_divisor);
-  await_device("the reduced gradients");
 }
 
 void RankRunner::await_device(const std::string& what) const {
   if (device_.stream()) placement_.endpoint().await_stream(*device_.stream(), what);
-}
-
-void RankRunner::end_update(const StepJob& job) {
-  if (updater_.end_update()) last_update_ = job.training_step;
 }
 
 void RankRunner::fetch_outputs(std::uint64_t step, ReplicaInput replicas, InferState& state) {
@@ -174,7 +186,7 @@ std::exception_ptr RankRunner::failed(const std::exception_ptr& error, const std
     return std::make_exception_ptr(StepFailure(cancelled.what()));
   } catch (const TransportError&) {
   } catch (...) {
-    if (job_ && is_harmless(*job_) && !transport.has_device_channels() && !transport.aborted()) {
+    if (job_ && is_harmless(*job_) && transport.can_cancel() && !transport.aborted()) {
       transport.cancel({setting_.pipeline, job_->step}, reason);
       if (job_->training) histories_.undo_forward(stages_);
       return std::make_exception_ptr(StepFailure(reason));
@@ -187,7 +199,6 @@ std::exception_ptr RankRunner::failed(const std::exception_ptr& error, const std
 // While a rank has forwards left, no stage of any rank can have complete gradients or updated parameters.
 bool RankRunner::is_harmless(const StepJob& job) const {
   if (job.part != StepPart::whole) return false;
-  if (executor_.is_capturing()) return false;
   if (job.inference && job.inference->session) return false;  // layers may have stored a part of the sequence
   return !job.training || executor_.has_forwards_left();
 }

@@ -20,7 +20,6 @@
 #include "penstock/runtime/stage_placement.h"
 #include "penstock/runtime/state_copies.h"
 #include "penstock/runtime/step_executor.h"
-#include "penstock/runtime/step_forms.h"
 #include "penstock/runtime/step_job.h"
 #include "penstock/trace/recorder.h"
 #include "penstock/world/rank_device.h"
@@ -68,13 +67,11 @@ class RankRunner {
   void forget_session(std::uint64_t session) { executor_.forget_session(session); }
 
  private:
-  void run_or_throw(const StepJob& job);
-  void run_begun(const StepJob& job, const std::shared_ptr<const StepForm>& form);
+  /// Executes the job's instructions, and what belongs to them. Throws what they throw.
+  void execute(const StepJob& job);
   /// The error of a step that was refused: an InvalidLoss where its loss was the cause, else `failure`. Called on every
   /// rank. `own` is the error that occurred on this rank.
   std::exception_ptr explained(const StepJob& job, const std::exception_ptr& failure, const std::exception_ptr& own);
-  void run_later_part(const StepJob& job);
-  void end_update(const StepJob& job);
   /// Cancels the step or aborts the world because of `error`, which occurred at `doing`. Returns the error for the
   /// job's state.
   std::exception_ptr failed(const std::exception_ptr& error, const std::string& doing);
@@ -92,8 +89,6 @@ class RankRunner {
   StateCopies copies_;
   StageClocks clocks_;
   StepExecutor executor_;
-  StepForms forms_{placement_, setting_};
-  StepGraphs graphs_{setting_};
   InvalidSearch invalid_search_;
   Recorder recorder_;
   Recorder untraced_{1};                      // records steps that traces do not contain

@@ -25,8 +25,6 @@ struct RankSetting {
   LossReductions reductions;
   std::optional<double> clip_norm;
   std::optional<std::vector<std::int64_t>> boundary_shape;
-  bool static_shapes = false;  // PipelineOptions::static_shapes
-  bool capture_steps = false;  // PipelineOptions::capture_steps
   std::uint64_t seed = 0;
   Precision precision = Precision::fp32;
   LossScaling loss_scaling = {};
@@ -36,8 +34,6 @@ struct RankSetting {
   bool count_bytes = false;
   BatchAxesOf axes = {};
   bool keep_last_step = false;  // PipelineOptions::keep_last_step
-
-  bool has_static_steps() const { return static_shapes || capture_steps; }
 };
 
 }  // namespace penstock

@@ -29,13 +29,12 @@ StepUse StepResult::use() const {
   const std::vector<RankUse> uses = state_->uses();
   for (const RankUse& use : uses) {
     total.peak_activations = std::max(total.peak_activations, use.peak_activations);
-    if (use.is_captured) total.idle.reset();
     busy += use.busy_ns;
     if (use.busy_ns == 0) continue;  // a rank without instructions is idle all the time
     begin = std::min(begin, use.begin_ns);
     end = std::max(end, use.end_ns);
   }
-  if (busy > 0 && total.idle)
+  if (busy > 0)
     total.idle = 1 - static_cast<double>(busy) / (static_cast<double>(end - begin) * static_cast<double>(uses.size()));
   return total;
 }

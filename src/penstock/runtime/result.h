@@ -16,9 +16,8 @@ namespace penstock {
 /// How busy the ranks of this process were in a training step.
 struct StepUse {
   /// The idle share of their time, 0 to 1, from the begin of the first compute instruction to the end of the last
-  /// instruction. Under threads, where this process has all ranks, this is the bubble of the makespan. None for a step
-  /// that was captured (PipelineOptions::capture_steps).
-  std::optional<double> idle = 0;
+  /// instruction. Under threads, where this process has all ranks, this is the bubble of the makespan.
+  double idle = 0;
   int peak_activations = 0;  // largest number of live micro-batches on a rank since the pipeline was made
 };
 

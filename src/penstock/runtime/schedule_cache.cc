@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "penstock/base/error.h"
-#include "penstock/schedule/updates_last.h"
 
 namespace penstock {
 namespace {
@@ -141,10 +140,10 @@ std::shared_ptr<const CompiledSchedule> ScheduleCache::part_of(const CompiledSch
 
 std::shared_ptr<const CompiledSchedule> ScheduleCache::compile_training(int micro_batches) const {
   const PipelineOptions& options = request_.options;
-  Schedule lowered = lower(
-      compute_instructions(micro_batches), links_,
-      {.reduce = reduce_, .norm = options.clip_norm.has_value() || options.precision == Precision::fp16, .step = true});
-  return validated(options.capture_steps ? updates_last(std::move(lowered)) : std::move(lowered));
+  return validated(lower(compute_instructions(micro_batches), links_,
+                         {.reduce = reduce_,
+                          .norm = options.clip_norm.has_value() || options.precision == Precision::fp16,
+                          .step = true}));
 }
 
 // A replica whose share is empty still takes part in REDUCE, NORM and STEP.

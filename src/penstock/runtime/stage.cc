@@ -240,46 +240,35 @@ void Stage::run_calls(ExecutionState& run, const RunCall& run_call) {
 
 // Adds the layer's name to torch's errors.
 void Stage::run_call(const Call& call, ExecutionState& run) const {
+  Tensors arguments;
+  arguments.reserve(call.inputs.size());
+  for (const std::size_t slot : call.inputs) arguments.push_back(run.slots[slot]);
+  run.place.begin_call(call.node->name);
+  const auto first = run.slots.begin() + static_cast<std::ptrdiff_t>(call.first_output);
+  const SplitLayer* const split = call.split ? split_[*call.split].get() : nullptr;
+  const bool has_graph = torch::GradMode::is_enabled();
   try {
     const std::int64_t begin = clock_ ? clock_->now() : 0;
-    run_call_unnamed(call, run);
-    if (check_) check_(static_cast<int>(call.node - graph_.nodes.data()), outputs_of(call, run));
-    if (!clock_) return;
-    Tensors inputs;
-    for (const std::size_t slot : call.inputs) inputs.push_back(run.slots[slot]);
-    clock_->ran(static_cast<std::size_t>(&call - calls_.data()), begin, outputs_of(call, run), inputs);
+    const DeviceRandomGuard draws(run.place, setting_.device);
+    if (split && !run.saved.empty()) {
+      // The first run of a recomputed segment has no graph: it computes the same numbers, and saves nothing.
+      *first = has_graph ? split->forward(arguments.front(), run.saved[*call.split])
+                         : split->run(split->as_computed(arguments.front()));
+    } else if (split && !has_graph && setting_.kernels->is_tuned()) {
+      *first = split->run_without_graph(arguments.front());
+    } else {
+      Tensors results = call.layer ? call.layer->forward(arguments) : call.node->function(arguments);
+      require<ScheduleError>(results.size() == static_cast<std::size_t>(call.node->outputs), "'", call.node->name,
+                             "' returned ", results.size(), " values, but is declared to return ", call.node->outputs);
+      std::move(results.begin(), results.end(), first);
+    }
+    if (!check_ && !clock_) return;
+    const Tensors outputs(first, first + call.node->outputs);
+    if (check_) check_(static_cast<int>(call.node - graph_.nodes.data()), outputs);
+    if (clock_) clock_->ran(static_cast<std::size_t>(&call - calls_.data()), begin, outputs, arguments);
   } catch (const c10::Error& error) {
     throw Failure(say("'", call.node->name, "': ", reason_of(error), advice_for(error)));
   }
-}
-
-Tensors Stage::outputs_of(const Call& call, const ExecutionState& run) const {
-  const auto first = run.slots.begin() + static_cast<std::ptrdiff_t>(call.first_output);
-  return Tensors(first, first + call.node->outputs);
-}
-
-void Stage::run_call_unnamed(const Call& call, ExecutionState& run) const {
-  Tensors arguments;
-  arguments.reserve(call.inputs.size());
-  for (std::size_t slot : call.inputs) arguments.push_back(run.slots[slot]);
-  run.place.begin_call(call.node->name);
-  const DeviceRandomGuard draws(run.place, setting_.device);
-  if (call.split && !run.saved.empty()) {
-    const SplitLayer& split = *split_[*call.split];
-    // The first run of a recomputed segment has no graph: it computes the same numbers, and saves nothing.
-    run.slots[call.first_output] = torch::GradMode::is_enabled()
-                                       ? split.forward(arguments.front(), run.saved[*call.split])
-                                       : split.run(split.as_computed(arguments.front()));
-    return;
-  }
-  if (call.split && !torch::GradMode::is_enabled() && setting_.kernels->is_tuned()) {
-    run.slots[call.first_output] = split_[*call.split]->run_without_graph(arguments.front());
-    return;
-  }
-  Tensors results = call.layer ? call.layer->forward(arguments) : call.node->function(arguments);
-  require<ScheduleError>(results.size() == static_cast<std::size_t>(call.node->outputs), "'", call.node->name,
-                         "' returned ", results.size(), " values, but is declared to return ", call.node->outputs);
-  for (std::size_t i = 0; i < results.size(); ++i) run.slots[call.first_output + i] = std::move(results[i]);
 }
 
 // A layer that changes its input in place (ReLU(inplace) and the like) is harmless where the input is not read

@@ -133,8 +133,6 @@ class Stage {
   Tensors take_arrivals(const Arrivals& from, Tensors& leaves);
   void find_segments();
   void run_call(const Call& call, ExecutionState& run) const;
-  void run_call_unnamed(const Call& call, ExecutionState& run) const;
-  Tensors outputs_of(const Call& call, const ExecutionState& run) const;
   /// Runs all calls by `run_call`; in grad mode, calls that are to be recomputed run as segments.
   void run_calls(ExecutionState& run, const RunCall& run_call);
   void run_watching_for_changes(ExecutionState& run);

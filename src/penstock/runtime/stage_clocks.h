@@ -34,7 +34,6 @@ class StageClocks {
 
   /// Switches timing on, from new on, or off. To be called between steps.
   void set_running(bool on);
-  bool are_running() const { return !clocks_.empty(); }
   /// To be called after each step on a device: LayerClock::read_marks().
   void read_marks();
   /// The times of all nodes in the `steps` steps since set_running(true): medians over steps (base/median.h).

@@ -7,7 +7,6 @@
 #include "penstock/runtime/compare_batches.h"
 #include "penstock/runtime/position.h"
 #include "penstock/transport/device_hand_over.h"
-#include "penstock/world/reason.h"
 
 namespace penstock {
 
@@ -48,9 +47,8 @@ void StepExecutor::begin(const StepJob& job) {
   results_.begin(job);
 }
 
-void StepExecutor::run(const StepJob& job, Recorder& recorder, StepGraph* graph) {
+void StepExecutor::run(const StepJob& job, Recorder& recorder) {
   job_ = &job;
-  graph_ = graph;
   const torch::AutoGradMode with_graph(job.training);
   recorder.begin_step(job.step);
   if (marks_)
@@ -65,20 +63,7 @@ void StepExecutor::run_on_device(Recorder& recorder) {
     std::vector<Span> spans;
     void note(const Span& span) { spans.push_back(span); }
   } marked;
-  const auto clock = [this] { return marks_->mark(); };
-  std::span<const Program::Action> actions = compiled().programs[own_list()].actions();
-  std::int64_t begin = clock();
-  if (graph_ && !graph_->is_due()) graph_->draws.keys = 0;
-  if (graph_ && graph_->is_due()) {
-    const auto update = std::ranges::find_if(actions, [](const auto& a) { return is_step_wide(a.instruction.op()); });
-    const auto captured = actions.first(static_cast<std::size_t>(update - actions.begin()));
-    if (!captured.empty()) run_graph(captured);
-    begin = clock();
-    actions = actions.subspan(captured.size());
-  }
-  execute(compiled().programs[own_list()], actions, *this, marked, begin, clock);
-  if (graph_) ++graph_->executed;
-  parts_.placement.endpoint().confirm_step();
+  execute(compiled().programs[own_list()], *this, marked, [this] { return marks_->mark(); });
   results_.begin_read_back();
   parts_.updater.begin_read_back();
   parts_.placement.endpoint().await_stream(*parts_.device.stream(), say("the end of step ", job_->step));
@@ -91,70 +76,6 @@ void StepExecutor::run_on_device(Recorder& recorder) {
     span.end_ns = times[static_cast<std::size_t>(span.end_ns)];
     recorder.note(span);
   }
-}
-
-// What is not on the device is done before the replay, and before the capture, which executes nothing.
-void StepExecutor::run_graph(std::span<const Program::Action> actions) {
-  // Unlike a list of instructions, a graph would come to its end, with numbers that nobody has sent.
-  if (const auto reason = parts_.placement.endpoint().aborted()) throw WorldAborted(*reason);
-  begin(actions.front().instruction);
-  rows_.fix(graph_->rows, parts_.stages);
-  for (const auto& stage : parts_.stages) parts_.histories.of(stage->id()).before_forward(*stage, job_->training_step);
-  if (graph_->graph.is_captured())
-    for (const auto& stage : parts_.stages) stage->gradients().copy_to(graph_->sums_before.at(stage->id()));
-  else
-    capture(actions);
-  parts_.placement.endpoint().repeat_capture();
-  graph_->numbers.write(job_->training_step);
-  graph_->graph.replay();
-  for (const auto& stage : parts_.stages) stage->gradients().set_sums(graph_->sums.at(stage->id()));
-  read_losses([this] { results_.set_counted(graph_->counted); });
-  forwards_left_ = 0;
-}
-
-void StepExecutor::capture(std::span<const Program::Action> actions) {
-  const auto fail = [](const std::exception& error) {
-    throw Failure(say(reason_of(error), " (while the step was captured, when no layer, loss or function may use the ",
-                      "host: leave out capture_steps (--capture-steps) where one does)"));
-  };
-  try {
-    capture_or_throw(actions);
-  } catch (const TransportError&) {
-    throw;
-  } catch (const Failure& error) {
-    fail(error);
-  } catch (const c10::Error& error) {
-    fail(error);
-  }
-}
-
-void StepExecutor::capture_or_throw(std::span<const Program::Action> actions) {
-  if (!graph_->draws.by_torch.empty()) refuse_captured_draw(graph_->draws.by_torch);
-  graph_->numbers.reserve(parts_.setting.device, graph_->draws.keys, compiled().schedule.micro_batches);
-  for (const auto& stage : parts_.stages) {
-    graph_->sums_before[stage->id()] = stage->gradients().sums();
-    stage->gradients().compute_again();
-  }
-  Transport& endpoint = parts_.placement.endpoint();
-  endpoint.await_stream(*parts_.device.stream(), "the memory of a graph");  // to be given back by the device
-  is_capturing_ = true;
-  graph_->graph.capture([&] {
-    struct NoSpans {
-      void note(const Span&) {}
-    } untimed;
-    std::int64_t begin = 0;
-    try {
-      endpoint.begin_capture();
-      execute(compiled().programs[own_list()], actions, *this, untimed, begin, [] { return std::int64_t{0}; });
-      endpoint.end_capture();
-    } catch (...) {
-      endpoint.abandon_capture();
-      throw;
-    }
-  });
-  is_capturing_ = false;
-  for (const auto& stage : parts_.stages) graph_->sums[stage->id()] = stage->gradients().sums();
-  graph_->counted = results_.counted();
 }
 
 // The time of arrival is one of the host, which is ahead of the device.
@@ -172,8 +93,6 @@ void StepExecutor::end() {
 
 void StepExecutor::clear(bool failed) {
   job_ = nullptr;
-  graph_ = nullptr;
-  is_capturing_ = false;
   activations_.clear();
   messages_.clear();
   rows_.clear();
@@ -192,7 +111,7 @@ void StepExecutor::perform(const Instruction& instruction) {
   switch (instruction.op()) {
     case Op::forward:
       forward(stage(instruction.stage()), instruction.micro_batch());
-      if (!is_capturing_) --forwards_left_;
+      --forwards_left_;
       return;
     case Op::backward:
     case Op::input_grad: return backward(stage(instruction.stage()), instruction);
@@ -223,37 +142,29 @@ void StepExecutor::forward(Stage& stage, MicroBatch micro_batch) {
   const HeldBytes::Watch watch(observed_bytes());
   Stage::Arrivals arrivals;
   arrivals.place = {parts_.setting.seed, job_->training_step, rows.begin, {}, rows.size()};
-  if (is_capturing_)
-    arrivals.place.numbers = &graph_->numbers;
-  else if (graph_)
-    arrivals.place.draws = &graph_->draws;
   arrivals.micro_batch = micro_batch;
   arrivals.inputs = rows_.inputs(stage.part(), micro_batch);
   arrivals.received = messages_.take_values(stage.part(), micro_batch);
 
-  Stage::Forwarded done = run_layers(stage, arrivals, micro_batch);
+  Stage::Forwarded done;
+  {
+    const AutocastGuard autocast(autocast_for(parts_.setting.precision, parts_.setting.device.type()));
+    const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
+    done = stage.forward(arrivals, [&](const Tensors& outputs) { return results_.add(outputs, rows_, micro_batch); });
+  }
   arrivals.inputs.clear();  // frees inputs that no layer has saved
   if (HeldBytes* bytes = counted_bytes())
     bytes->forward_done(context_of(stage, micro_batch), done.activations, done.sends, comes_from_others(stage));
   messages_.put_values(stage.part(), micro_batch, std::move(done.sends));
   if (job_->training) activations_.put(stage.id(), micro_batch, std::move(done.activations));
-  // In a capture there is no number to wait for.
-  if (stage.id() == parts_.placement.last_stage() && !is_capturing_) read_losses([this] { results_.end_forward(); });
-}
-
-void StepExecutor::read_losses(const std::function<void()>& read) {
+  if (stage.id() != parts_.placement.last_stage()) return;
   try {
-    read();
+    results_.end_forward();
   } catch (const NonFiniteLoss& error) {
-    current_ = Instruction::compute(Op::forward, parts_.placement.last_stage(), error.micro_batch());
+    // On a device losses are read later than they are computed: the error belongs to the F that computed its loss.
+    current_ = Instruction::compute(Op::forward, stage.id(), error.micro_batch());
     throw;
   }
-}
-
-Stage::Forwarded StepExecutor::run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch) {
-  const AutocastGuard autocast(autocast_for(parts_.setting.precision, parts_.setting.device.type()));
-  const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
-  return stage.forward(arrivals, [&](const Tensors& outputs) { return results_.add(outputs, rows_, micro_batch); });
 }
 
 SequenceMemory* StepExecutor::memory_of(const Stage& stage, MicroBatch micro_batch) {
@@ -278,20 +189,14 @@ std::vector<bool> StepExecutor::comes_from_others(const Stage& stage) const {
   return from_others;
 }
 
-torch::Tensor StepExecutor::gradient_of_loss(const torch::Tensor& loss, MicroBatch micro_batch) {
-  const auto factor = [this, micro_batch] {
-    return results_.gradient_factor(micro_batch) * job_->shares.newest * parts_.updater.loss_scale();
-  };
-  if (!is_capturing_) return torch::full_like(loss, factor());
-  return torch::empty_like(loss).copy_(graph_->numbers.real([factor](std::uint64_t) { return factor(); }));
-}
-
 // B or I.
 void StepExecutor::backward(Stage& stage, const Instruction& instruction) {
   const MicroBatch micro_batch = instruction.micro_batch();
   OutputGradients from{messages_.take_gradients(stage.part(), micro_batch), {}};
   Activations& activations = activations_.at(stage.id(), micro_batch);
-  if (activations.loss.defined()) from.loss = gradient_of_loss(activations.loss, micro_batch);
+  if (activations.loss.defined())
+    from.loss = torch::full_like(
+        activations.loss, results_.gradient_factor(micro_batch) * job_->shares.newest * parts_.updater.loss_scale());
   const HeldBytes::Watch watch(observed_bytes());
   std::vector<Message> sends;
   if (instruction.op() == Op::input_grad) {

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -24,7 +22,6 @@
 #include "penstock/runtime/stage_clocks.h"
 #include "penstock/runtime/stage_history.h"
 #include "penstock/runtime/stage_placement.h"
-#include "penstock/runtime/step_graph.h"
 #include "penstock/runtime/step_job.h"
 #include "penstock/trace/recorder.h"
 #include "penstock/world/rank_device.h"
@@ -52,8 +49,8 @@ class StepExecutor {
 
   /// Starts `job`, which must live until clear(). Not for a later part of a step.
   void begin(const StepJob& job);
-  /// Executes the job's instructions. Throws what they throw. `graph` is that of the job's form, or null.
-  void run(const StepJob& job, Recorder& recorder, StepGraph* graph = nullptr);
+  /// Executes the job's instructions. Throws what they throw.
+  void run(const StepJob& job, Recorder& recorder);
   /// Ends a job that begin() has started: on the rank that collects, waits for its results.
   void end();
   /// Discards what the job left; to be called after every job.
@@ -66,8 +63,6 @@ class StepExecutor {
 
   /// The instruction that runs, or ran last.
   const Instruction& current() const { return current_; }
-  /// Whether the job was in a capture, when it failed; LibTorch can capture nothing further then.
-  bool is_capturing() const { return is_capturing_; }
   /// Whether an F of the job has not run yet.
   bool has_forwards_left() const { return forwards_left_ > 0; }
   const JobResults& results() const { return results_; }
@@ -89,17 +84,8 @@ class StepExecutor {
   /// run() on a device: the times of its spans are those of the device, and what the host has to know of the step is
   /// read when the device has completed it.
   void run_on_device(Recorder& recorder);
-  /// Executes all instructions before REDUCE, NORM and STEP by the graph, which it captures first where that was not
-  /// done.
-  void run_graph(std::span<const Program::Action> actions);
-  void capture(std::span<const Program::Action> actions);
-  void capture_or_throw(std::span<const Program::Action> actions);
   void forward(Stage& stage, MicroBatch micro_batch);
-  /// On a device losses are read later than they are computed: an error then belongs to the F that gave its loss.
-  void read_losses(const std::function<void()>& read);
-  Stage::Forwarded run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch);
   void backward(Stage& stage, const Instruction& instruction);
-  torch::Tensor gradient_of_loss(const torch::Tensor& loss, MicroBatch micro_batch);
   void weight_grad(Stage& stage, const Instruction& instruction);
   SequenceMemory* memory_of(const Stage& stage, MicroBatch micro_batch);
   /// Null in steps whose allocations are not observed, and in those whose bytes are not counted.
@@ -118,8 +104,6 @@ class StepExecutor {
   int predicted_activations_ = 0;
   std::unique_ptr<HeldBytes> bytes_;
   const StepJob* job_ = nullptr;
-  StepGraph* graph_ = nullptr;
-  bool is_capturing_ = false;
   Instruction current_;
   std::size_t forwards_left_ = 0;  // of this rank, in this step
   /// Sequence memory by inference session, then by stage and micro-batch.

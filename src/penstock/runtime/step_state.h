@@ -31,7 +31,6 @@ struct RankUse {
   std::int64_t end_ns = 0;    // of its last compute or update instruction
   std::int64_t busy_ns = 0;   // total time of these instructions
   int peak_activations = 0;
-  bool is_captured = false;  // the times are those of its updates alone
 };
 
 /// Thread-safe. Getters wait until their value is available, and throw the error that ended the step. A local rank that

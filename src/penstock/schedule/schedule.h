@@ -20,7 +20,6 @@
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/order.h"
-#include "penstock/schedule/receive_buffers.h"
 #include "penstock/schedule/simulate.h"
 #include "penstock/schedule/stage_costs.h"
 #include "penstock/schedule/text.h"

@@ -64,7 +64,7 @@ void Trainer::fit(Loader& train, Loader* test) {
   require<ConfigError>(options_.on_nan != OnNan::rollback || checkpoints_,
                        "rollback returns to the last checkpoint, but none are written: add a CheckpointHook");
   require<ConfigError>(
-      options_.on_nan == OnNan::stop || options_.on_nan == OnNan::go_on || !pipeline_.world().has_device_channels(),
+      options_.on_nan == OnNan::stop || options_.on_nan == OnNan::go_on || pipeline_.world().can_cancel_steps(),
       "over ", pipeline_.world().transport(), " a step that is refused ends the world, so that a loss ",
       "that is not finite cannot be skipped: let the training stop there, or use the transport gloo");
   stopped_.reset();

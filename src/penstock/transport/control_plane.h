@@ -42,9 +42,12 @@ class ControlPlane {
   virtual void abort(const std::string& reason) noexcept = 0;
   /// Ends every wait for messages of `step` on every rank with `reason`, and drops such messages, later ones too.
   /// StepKey::all stands for every step of the pipeline: waits then end with PipelineCancelled. The world remains
-  /// usable. Each rank uses the first reason that reaches it; after an abort this does nothing. With device channels
-  /// this aborts, except for work of Traffic::background.
+  /// usable. Each rank uses the first reason that reaches it; after an abort this does nothing. Aborts unless
+  /// can_cancel(), except for work of Traffic::background.
   virtual void cancel(const StepKey& step, const std::string& reason) noexcept = 0;
+  /// Whether the world survives cancel(). False with device channels, whose remaining transfers would meet those of the
+  /// next step.
+  virtual bool can_cancel() const { return true; }
   /// The reason, when the world has been aborted.
   virtual std::optional<std::string> aborted() const = 0;
   /// Whether `rank` can report nothing any more, as far as this rank knows: its process has ended, or has given no sign

@@ -1,9 +1,6 @@
 #include "penstock/transport/device_channels.h"
 
-#include <algorithm>
-#include <atomic>
 #include <deque>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <set>
@@ -23,7 +20,6 @@
 #include "penstock/transport/device_hand_over.h"
 #include "penstock/transport/gloo_connections.h"
 #include "penstock/transport/records.h"
-#include "penstock/transport/static_steps.h"
 
 namespace penstock {
 namespace {
@@ -55,17 +51,8 @@ class GroupDeviceChannels final : public DeviceChannels {
   bool carries(const RankPair& pair, const Tag& tag) const override {
     return tag.traffic < Traffic::result && carried_.contains({tag.pipeline, pair});
   }
-  void send(SendRequest request, const HostMessages& host) override;
-  Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for, const HostMessages& host) override;
-  void begin_step(const StepKey& step, const std::shared_ptr<const StepForm>& form) override;
-  void confirm_step(const HostMessages& host) override { static_steps_.confirm(host); }
-  void begin_capture() override;
-  void end_capture() override;
-  void abandon_capture() override;
-  void repeat_capture() override;
-  void end_step(std::uint32_t pipeline, const HostMessages& host) override;
-  std::vector<WorldRank> unconfirmed_senders() const override { return static_steps_.unconfirmed_senders(); }
-  std::uint64_t allocations() const override { return allocations_; }
+  SendRequest send(SendRequest request) override;
+  Message receive(WorldRank from, const Tag& tag, const TakeAnnouncement& take) override;
   void abort() noexcept override;
 
  private:
@@ -75,12 +62,11 @@ class GroupDeviceChannels final : public DeviceChannels {
   /// A message whose receives are queued.
   struct Arriving {
     Message message;
-    std::vector<c10::intrusive_ptr<c10d::Work>> receives = {};
+    std::shared_ptr<const DeviceEvents> complete;
   };
   struct Incoming {
     std::uint64_t announced = 0;  // the number of the next announcement
     std::map<Tag, Arriving> messages = {};
-    std::map<Tag, std::vector<Payload>> reserved = {};  // memory for messages of a static step
     LinkStreams link_streams = {};
   };
   struct Sent {
@@ -91,34 +77,18 @@ class GroupDeviceChannels final : public DeviceChannels {
   };
 
   c10::Device current_device() const { return c10::impl::VirtualGuardImpl(groups_.device_type).getDevice(); }
-  /// Null where there is none yet. Throws TransportError after an abort, as add() does.
+  /// Null if there is none yet. Throws TransportError after an abort, as add() does.
   Group group_of(const RankPair& pair) const;
   void add(const RankPair& pair, Group group);
   void require_no_abort() const {
     require<TransportError>(!is_aborted_, "the device channels of rank ", rank_.value(), " have ended");
   }
-  /// The same, without the mutex.
-  void require_no_abort_since() const {
-    const std::lock_guard lock(mutex_);
-    require_no_abort();
-  }
   void greet(c10d::Backend& group, bool sends) const;
   bool travels(const torch::Tensor& tensor) const {
     return tensor.defined() && tensor.device().type() == groups_.device_type;
   }
-  /// Throws ConfigError in a capture unless `is_known`: the message with `tag` is on devices and not announced.
-  void require_captured(bool is_known, const Tag& tag) const;
-  void queue_sends(const SendRequest& request);
+  void queue_receives(WorldRank from, Message announcement);
   void order_behind_sends(const StepKey& step);
-  void queue_announced(WorldRank from, const std::string& waiting_for, const HostMessages& host);
-  /// The next message of a static step.
-  void queue_known(WorldRank from, const std::string& waiting_for, const HostMessages& host);
-  std::pair<Tag, Message> take_announcement(WorldRank from, const std::string& waiting_for, const HostMessages& host);
-  void reserve(WorldRank from);
-  /// Replaces tensors on the device "meta".
-  void give_memory(Incoming& incoming, const Tag& tag, std::vector<Payload>& payloads);
-  void queue_receives(WorldRank from, const Tag& tag, Message message);
-  void order_behind_receives(const Arriving& arriving, const c10::Stream& link);
 
   const WorldRank rank_;
   const DeviceGroups groups_;
@@ -131,10 +101,6 @@ class GroupDeviceChannels final : public DeviceChannels {
   std::map<WorldRank, std::uint64_t> announced_;  // to each rank
   std::map<WorldRank, Incoming> incoming_;
   std::deque<Sent> sent_;
-  StaticSteps static_steps_{rank_};
-  bool is_capturing_ = false;
-  std::size_t sent_before_capture_ = 0;
-  std::atomic<std::uint64_t> allocations_{0};
 };
 
 // The last messages have arrived, because all ranks have left, or never will. The host asks before it frees their
@@ -183,146 +149,65 @@ GroupDeviceChannels::Group GroupDeviceChannels::group_of(const RankPair& pair) c
   return known == by_pair_.end() ? Group() : known->second;
 }
 
-void GroupDeviceChannels::send(SendRequest request, const HostMessages& host) {
-  auto& [to, tag, message] = request;
-  order_behind_sends({tag.pipeline, tag.step});
-  std::vector<Payload> outline = message.payloads;
-  for (Payload& payload : outline)
-    if (travels(payload.tensor)) payload.tensor = empty_on(torch::kMeta, payload.tensor);
-  const bool is_announced = static_steps_.announces(to, tag, outline);
-  require_captured(!is_announced, tag);
-  queue_sends(request);
-  if (!is_announced) return;
-  Message announcement = message_of(Announcement{tag});
-  std::move(outline.begin(), outline.end(), std::back_inserter(announcement.payloads));
-  host.send({to, announcement_tag(announced_[to]++), std::move(announcement)});
-}
-
-void GroupDeviceChannels::queue_sends(const SendRequest& request) {
-  const Group group = group_of({rank_, request.to});
+SendRequest GroupDeviceChannels::send(SendRequest request) {
   const StepKey step{request.tag.pipeline, request.tag.step};
-  for (const Payload& payload : request.message.payloads) {
-    const torch::Tensor& tensor = payload.tensor;
-    if (!travels(tensor) || tensor.numel() == 0) continue;
-    std::vector<torch::Tensor> bytes = bytes_of(tensor);
-    sent_.push_back({step, current_stream(tensor.device()), group->send(bytes, receiver, 0), tensor});
+  order_behind_sends(step);
+  const Group group = group_of({rank_, request.to});
+  Message announcement = message_of(Announcement{request.tag});
+  for (Payload& payload : request.message.payloads) {
+    torch::Tensor& tensor = payload.tensor;
+    if (travels(tensor)) {
+      if (tensor.numel() > 0) {
+        std::vector<torch::Tensor> bytes = bytes_of(tensor);
+        sent_.push_back({step, current_stream(tensor.device()), group->send(bytes, receiver, 0), tensor});
+      }
+      tensor = empty_on(torch::kMeta, tensor);
+    }
+    announcement.payloads.push_back(std::move(payload));
   }
+  return {request.to, announcement_tag(announced_[request.to]++), std::move(announcement)};
 }
 
-Message GroupDeviceChannels::receive(WorldRank from, const Tag& tag, const std::string& waiting_for,
-                                     const HostMessages& host) {
+Message GroupDeviceChannels::receive(WorldRank from, const Tag& tag, const TakeAnnouncement& take) {
   Incoming& incoming = incoming_[from];
-  const bool is_known = static_steps_.are_known(from, tag);
-  require_captured(is_known, tag);
-  while (!incoming.messages.contains(tag)) {
-    if (is_known)
-      queue_known(from, waiting_for, host);
-    else
-      queue_announced(from, waiting_for, host);
-  }
+  while (!incoming.messages.contains(tag)) queue_receives(from, take(announcement_tag(incoming.announced++)));
   Arriving arriving = std::move(incoming.messages.extract(tag).mapped());
-  if (is_known) {
-    static_steps_.count_taken(from);
-    reserve(from);
-  }
-  if (!arriving.receives.empty()) order_behind_receives(arriving, incoming.link_streams.of(current_device()));
+  if (arriving.complete) arriving.complete->block_current_streams();
+  for (const Payload& payload : arriving.message.payloads)
+    if (travels(payload.tensor)) record_use(payload.tensor, current_stream(payload.tensor.device()));
   order_behind_sends({tag.pipeline, tag.step});
   return std::move(arriving.message);
 }
 
-void GroupDeviceChannels::queue_announced(WorldRank from, const std::string& waiting_for, const HostMessages& host) {
-  auto [tag, message] = take_announcement(from, waiting_for, host);
-  static_steps_.remember(from, tag, message.payloads);
-  give_memory(incoming_[from], tag, message.payloads);
-  queue_receives(from, tag, std::move(message));
-}
-
-void GroupDeviceChannels::queue_known(WorldRank from, const std::string& waiting_for, const HostMessages& host) {
-  MessageOutline outline = static_steps_.next(from);
-  Incoming& incoming = incoming_[from];
-  if (auto reserved = incoming.reserved.extract(outline.tag))
-    return queue_receives(from, outline.tag, {std::move(reserved.mapped())});
-  Message message{std::move(outline.payloads)};
-  if (!outline.is_on_devices) {
-    require_captured(false, outline.tag);
-    auto [tag, announced] = take_announcement(from, waiting_for, host);
-    require<InternalError>(tag == outline.tag, "rank ", from.value(), " has announced another message than in the ",
-                           "first step");
-    message = std::move(announced);
-  }
-  give_memory(incoming, outline.tag, message.payloads);
-  queue_receives(from, outline.tag, std::move(message));
-}
-
-std::pair<Tag, Message> GroupDeviceChannels::take_announcement(WorldRank from, const std::string& waiting_for,
-                                                               const HostMessages& host) {
-  Message announcement = host.receive(from, announcement_tag(incoming_[from].announced++), waiting_for);
-  const Tag tag = record_in<Announcement>(announcement).tag;
-  announcement.payloads.erase(announcement.payloads.begin());
-  return {tag, std::move(announcement)};
-}
-
-// Before the messages are taken, so that a buffer is received into behind what reads it now, and not behind what the
-// rank computes until then. Only the memory: a receive that is queued before its send, on a device where nothing else
-// is left to run, would end no wait of the host for this device.
-void GroupDeviceChannels::reserve(WorldRank from) {
-  Incoming& incoming = incoming_[from];
-  while (auto outline = static_steps_.next_to_reserve(from)) {
-    if (!outline->is_on_devices) continue;
-    give_memory(incoming, outline->tag, outline->payloads);
-    incoming.reserved.emplace(outline->tag, std::move(outline->payloads));
-  }
-}
-
 // On the link stream, so that what the rank computes meanwhile is not ordered with the transfer.
-void GroupDeviceChannels::give_memory(Incoming& incoming, const Tag& tag, std::vector<Payload>& payloads) {
-  const c10::Device device = current_device();
-  const c10::Stream reader = current_stream(device);
-  const c10::StreamGuard guard(incoming.link_streams.of(device));
-  for (std::size_t i = 0; i < payloads.size(); ++i) {
-    torch::Tensor& tensor = payloads[i].tensor;
-    if (!tensor.defined() || !tensor.is_meta()) continue;
-    auto given = static_steps_.memory_of(tag, i, tensor, reader);
-    if (!given) given = {empty_on(device, tensor), true};
-    tensor = std::move(given->tensor);
-    if (given->is_new) ++allocations_;
-  }
-}
-
-void GroupDeviceChannels::queue_receives(WorldRank from, const Tag& tag, Message message) {
+void GroupDeviceChannels::queue_receives(WorldRank from, Message announcement) {
   const Group group = group_of({from, rank_});
   Incoming& incoming = incoming_[from];
-  const c10::Stream& link = incoming.link_streams.of(current_device());
-  // Branches of a graph need not run at the same time, so that a receive must not come before what its sender waits for.
-  if (is_capturing_) event_on(current_stream(link.device())).block(link);
-  const c10::StreamGuard guard(link);
-  Arriving arriving{std::move(message)};
-  for (const Payload& payload : arriving.message.payloads) {
-    if (!travels(payload.tensor) || payload.tensor.numel() == 0) continue;
-    std::vector<torch::Tensor> bytes = bytes_of(payload.tensor);
-    arriving.receives.push_back(group->recv(bytes, sender, 0));
+  const Tag tag = record_in<Announcement>(announcement).tag;
+  announcement.payloads.erase(announcement.payloads.begin());
+  const c10::Device device = current_device();
+  const c10::StreamGuard guard(incoming.link_streams.of(device));
+  std::vector<torch::Tensor> received;
+  for (Payload& payload : announcement.payloads) {
+    torch::Tensor& tensor = payload.tensor;
+    if (!tensor.defined() || !tensor.is_meta()) continue;
+    tensor = empty_on(device, tensor);
+    if (tensor.numel() == 0) continue;
+    std::vector<torch::Tensor> bytes = bytes_of(tensor);
+    group->recv(bytes, sender, 0)->wait();  // the link stream does
+    received.push_back(tensor);
   }
-  incoming.messages.emplace(tag, std::move(arriving));
-}
-
-void GroupDeviceChannels::order_behind_receives(const Arriving& arriving, const c10::Stream& link) {
-  const c10::Stream user = current_stream(link.device());
-  c10::Event arrived(link.device_type());
-  {
-    const c10::StreamGuard guard(link);
-    for (const auto& receive : arriving.receives) receive->wait();  // the link stream does
-    arrived.record(link);
-  }
-  arrived.block(user);
-  for (const Payload& payload : arriving.message.payloads)
-    if (travels(payload.tensor)) record_use(payload.tensor, user);
+  auto complete = DeviceEvents::of(received);
+  incoming.messages.emplace(tag, Arriving{std::move(announcement), std::move(complete)});
 }
 
 // What a rank sends does not change within its step. Behind it, the rank's stream waits for what is still on its way,
 // which the other rank receives whatever this one does next. Memory is given back once it has arrived.
 void GroupDeviceChannels::order_behind_sends(const StepKey& step) {
-  if (is_capturing_) return;  // nothing is ever complete there; end_capture() orders all
-  require_no_abort_since();   // while a group is being aborted, its transfers answer nothing
+  {
+    const std::lock_guard lock(mutex_);
+    require_no_abort();  // while a group is being aborted, its transfers answer nothing
+  }
   std::erase_if(sent_, [&](const Sent& sent) {
     if (sent.step == step && !sent.work->isCompleted()) return false;
     const c10::StreamGuard guard(sent.stream);
@@ -331,73 +216,7 @@ void GroupDeviceChannels::order_behind_sends(const StepKey& step) {
   });
 }
 
-void GroupDeviceChannels::begin_step(const StepKey& step, const std::shared_ptr<const StepForm>& form) {
-  order_behind_sends(step);  // gives back the buffers of values that were passed on
-  for (auto& [from, incoming] : incoming_) incoming.reserved.clear();
-  static_steps_.begin(step, form);
-  for (const WorldRank from : static_steps_.known_senders()) reserve(from);
-}
-
-void GroupDeviceChannels::require_captured(bool is_known, const Tag& tag) const {
-  require<ConfigError>(!is_capturing_ || is_known, sending_position(tag).instruction,
-                       " is announced, because it has a ",
-                       "tensor on the CPU or is not the same on both ranks, and cannot be captured: leave out ",
-                       "capture_steps (--capture-steps)");
-}
-
-// A stream is part of the capture from where it waits for one that is. What was reserved was ordered before.
-void GroupDeviceChannels::begin_capture() {
-  sent_before_capture_ = sent_.size();
-  static_steps_.begin_capture();
-  const c10::Device device = current_device();
-  const c10::Event begun = event_on(current_stream(device));
-  for (auto& [from, incoming] : incoming_) {
-    incoming.reserved.clear();
-    begun.block(incoming.link_streams.of(device));
-  }
-  is_capturing_ = true;
-  for (const WorldRank from : static_steps_.known_senders()) reserve(from);
-}
-
-// All streams of a capture are joined at its end.
-void GroupDeviceChannels::end_capture() {
-  is_capturing_ = false;
-  for (; sent_.size() > sent_before_capture_; sent_.pop_back()) {
-    const c10::StreamGuard guard(sent_.back().stream);
-    sent_.back().work->wait();
-  }
-  const c10::Device device = current_device();
-  for (auto& [from, incoming] : incoming_) {
-    event_on(incoming.link_streams.of(device)).block(current_stream(device));
-    incoming.reserved.clear();
-  }
-  static_steps_.end_capture();
-}
-
-// Of transfers that were captured nothing may be asked.
-void GroupDeviceChannels::abandon_capture() {
-  is_capturing_ = false;
-  while (sent_.size() > sent_before_capture_) sent_.pop_back();
-  for (auto& [from, incoming] : incoming_) {
-    incoming.messages.clear();
-    incoming.reserved.clear();
-  }
-}
-
-void GroupDeviceChannels::repeat_capture() {
-  for (auto& [from, incoming] : incoming_) incoming.reserved.clear();
-  static_steps_.repeat_capture();
-}
-
-void GroupDeviceChannels::end_step(std::uint32_t pipeline, const HostMessages& host) {
-  std::set<WorldRank> peers;
-  for (const auto& [of, pair] : carried_)
-    if (of == pipeline) peers.insert(pair.from == rank_ ? pair.to : pair.from);
-  static_steps_.end(host, peers);
-}
-
-// Each group by a thread of its own: NCCL waits until no graph has work of the group, and a graph that runs does not end
-// before the groups of all its transfers are aborted.
+// Each group by a thread of its own: an abort may wait for the device, which waits for transfers of the other groups.
 void GroupDeviceChannels::abort() noexcept {
   const std::lock_guard lock(mutex_);
   is_aborted_ = true;

@@ -19,31 +19,20 @@
 // announcements before as well, and keeps their tensors. So every schedule works, shapes may change at any time, and a
 // cycle of waits is one of announcements, which the host sees and names.
 //
-// Static steps (data_plane.h) have announcements in the first step of their form alone (static_steps.h), but for
-// messages with tensors on the CPU. In a later step the receiver queues a receive when it takes the message, without
-// waiting for its sender, into the buffer that the schedule assigns. One message for each pair of ranks at the end of the
-// instructions says that all has been sent. Where the host waits for its device before, it watches the senders meanwhile
-// (DataPlane::await_stream).
-//
-//   rank 0, thread   F0 SEND_F0   F1 SEND_F1   ...   sent ----------+
-//   pair 0>1         send 0, send 1  ====  receive 0, receive 1     |
-//   rank 1, thread   takes 0: queues receive 0, reserves memory for 1 ...   confirm_step(), then waits for the device
-//
-// A step that is cancelled would leave transfers behind whose other end never comes. So on a world with device
+// A step that is cancelled would leave transfers behind whose other end never comes. So in a world with device
 // channels ControlPlane::cancel() aborts.
 #pragma once
 
-#include <compare>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include <c10/core/DeviceType.h>
 #include <c10/util/intrusive_ptr.h>
 
-#include "penstock/transport/host_messages.h"
 #include "penstock/transport/joined_processes.h"
+#include "penstock/transport/transport.h"
 
 namespace penstock {
 
@@ -68,24 +57,13 @@ class DeviceChannels {
   /// Whether the tensors of a message with `tag` between the two travel here.
   virtual bool carries(const RankPair& pair, const Tag& tag) const = 0;
 
-  /// Queues the sends of the tensors on devices, and announces the message.
-  virtual void send(SendRequest request, const HostMessages& host) = 0;
+  /// Queues the sends of the message's tensors on devices. Returns its announcement, to be sent to the same rank
+  /// through the host.
+  virtual SendRequest send(SendRequest request) = 0;
+  /// Waits for the announcement with a tag, which has come through the host.
+  using TakeAnnouncement = std::function<Message(const Tag& tag)>;
   /// The message with `tag` from `from`, for the current stream.
-  virtual Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for, const HostMessages& host) = 0;
-
-  /// Static steps, as DataPlane describes them.
-  virtual void begin_step(const StepKey& step, const std::shared_ptr<const StepForm>& form) = 0;
-  virtual void confirm_step(const HostMessages& host) = 0;
-  virtual void begin_capture() = 0;
-  virtual void end_capture() = 0;
-  virtual void abandon_capture() = 0;
-  virtual void repeat_capture() = 0;
-  virtual void end_step(std::uint32_t pipeline, const HostMessages& host) = 0;
-  /// The ranks of which messages of the current step were taken that nothing says they have sent.
-  virtual std::vector<WorldRank> unconfirmed_senders() const = 0;
-
-  /// How many tensors were received into memory that is not that of an earlier one of a static step. Any thread.
-  virtual std::uint64_t allocations() const = 0;
+  virtual Message receive(WorldRank from, const Tag& tag, const TakeAnnouncement& take) = 0;
 
   /// Ends all transfers, so that streams that wait for them go on.
   virtual void abort() noexcept = 0;

@@ -13,9 +13,7 @@ namespace {
 
 /// `copy` is used on `user` once the present work of `link` is complete.
 void hand_over(const torch::Tensor& copy, const c10::Stream& link, const c10::Stream& user) {
-  c10::Event done(link.device_type());
-  done.record(link);
-  done.block(user);
+  event_on(link).block(user);
   record_use(copy, user);
 }
 
@@ -57,6 +55,13 @@ void record_use(const torch::Tensor& tensor, const c10::Stream& stream) {
 
 torch::Tensor empty_on(c10::Device device, const torch::Tensor& like) {
   return torch::empty_strided(like.sizes(), like.strides(), like.options().device(device));
+}
+
+Message with_events(Message message) {
+  std::vector<torch::Tensor> tensors;
+  for (const Payload& payload : message.payloads) tensors.push_back(payload.tensor);
+  message.ready = DeviceEvents::of(tensors);
+  return message;
 }
 
 const c10::Stream& LinkStreams::of(c10::Device device) {
@@ -101,6 +106,12 @@ torch::Tensor DeviceReceiver::receive_from_host(const torch::Tensor& tensor, c10
   }
   hand_over(copy, link, current_stream(device));
   return copy;
+}
+
+Message DeviceReceiver::receive(Message message) {
+  if (message.ready)
+    for (Payload& payload : message.payloads) payload.tensor = receive(payload.tensor, *message.ready);
+  return message;
 }
 
 }  // namespace penstock

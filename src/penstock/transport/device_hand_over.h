@@ -24,6 +24,7 @@
 #include <c10/core/Stream.h>
 
 #include "penstock/base/tensor.h"
+#include "penstock/transport/data_plane.h"
 
 namespace penstock {
 
@@ -63,6 +64,9 @@ class LinkStreams {
   std::map<c10::DeviceIndex, c10::Stream> streams_;
 };
 
+/// `message` with the events that order its tensors, as the calling thread's current streams compute them.
+Message with_events(Message message);
+
 /// Receives the tensors of one thread's messages. Used by that thread.
 class DeviceReceiver {
  public:
@@ -72,6 +76,8 @@ class DeviceReceiver {
   /// A copy of `tensor` for the calling thread's current stream on `device`, where `tensor` is on the CPU and `device`
   /// another one; otherwise `tensor` itself.
   torch::Tensor receive_from_host(const torch::Tensor& tensor, c10::Device device);
+  /// `message` with its tensors as receive() returns them, if it has events; otherwise itself.
+  Message receive(Message message);
 
  private:
   torch::Tensor copied(const torch::Tensor& tensor, const DeviceEvents& ready, const c10::Stream& stream);

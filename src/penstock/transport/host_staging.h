@@ -19,8 +19,8 @@
 
 #include <c10/core/Event.h>
 
+#include "penstock/transport/data_plane.h"
 #include "penstock/transport/device_hand_over.h"
-#include "penstock/transport/send_request.h"
 
 namespace penstock {
 

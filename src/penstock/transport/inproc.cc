@@ -6,8 +6,8 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/transport/device_hand_over.h"
 #include "penstock/transport/mailboxes.h"
-#include "penstock/transport/message_hand_over.h"
 #include "penstock/transport/progress.h"
 #include "penstock/transport/transport.h"
 #include "penstock/transport/wire.h"
@@ -53,7 +53,7 @@ class ThreadEndpoint final : public Transport, private PeerWatch {
     require_rank(from);
     Message message = world_->mailboxes[rank_.index()].take(from, tag, waiting_for, *this);
     own_progress().move();
-    return taken_over(std::move(message), device_receiver_);
+    return device_receiver_.receive(std::move(message));
   }
 
   void report_progress(const Position& position) override { own_progress().report(position); }

@@ -1,6 +1,5 @@
 #include "penstock/transport/process_endpoint.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -11,10 +10,8 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
-#include "penstock/transport/host_messages.h"
 #include "penstock/transport/host_staging.h"
 #include "penstock/transport/mailboxes.h"
-#include "penstock/transport/message_hand_over.h"
 #include "penstock/transport/physical_device.h"
 #include "penstock/transport/progress_thread.h"
 #include "penstock/transport/records.h"
@@ -48,7 +45,7 @@ class ProcessEndpoint final : public Transport {
     require_can_send(to);
     SendRequest request{to, tag, prepare_for_send(std::move(message))};
     if (travels_in_channel({rank(), to}, tag))
-      device_channels_->send(std::move(request), host_);
+      send_from_host(device_channels_->send(std::move(request)));
     else if (stays_on_device(to, tag))
       send_from_host({to, tag, with_events(std::move(request.message))});
     else if (HostStaging::is_needed(request.message))
@@ -60,75 +57,37 @@ class ProcessEndpoint final : public Transport {
 
   Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) override {
     require_rank(from);
-    Message message = travels_in_channel({from, rank()}, tag) ? device_channels_->receive(from, tag, waiting_for, host_)
-                                                              : host_.receive(from, tag, waiting_for);
-    if (tag.traffic != Traffic::background && !is_capturing_) staging_.order_current_streams();
+    const auto take = [&](const Tag& host_tag) {
+      return progress_thread_.mailbox().take(from, host_tag, waiting_for, progress_thread_);
+    };
+    Message message = travels_in_channel({from, rank()}, tag) ? device_channels_->receive(from, tag, take) : take(tag);
+    if (tag.traffic != Traffic::background) staging_.order_current_streams();
     progress_thread_.progress().move();
-    return stays_on_device(from, tag) ? taken_over(std::move(message), device_receiver_) : message;
+    return stays_on_device(from, tag) ? device_receiver_.receive(std::move(message)) : message;
   }
 
-  void declare_shape(std::uint32_t pipeline, const std::vector<std::int64_t>& shape) override {
-    progress_thread_.shapes().declare(pipeline, shape);
-  }
-  MessageCosts message_costs() const override {
-    MessageCosts costs = progress_thread_.message_costs();
-    if (device_channels_) costs.allocated += device_channels_->allocations();
-    return costs;
-  }
-  bool has_device_channels() const override { return device_channels_ != nullptr; }
-  void connect(const Connections& wanted) override {
+  void connect(const PipelineChannels& wanted) override {
+    if (wanted.boundary_shape) progress_thread_.shapes().declare(wanted.pipeline, *wanted.boundary_shape);
     if (!device_channels_) return;
     require<ConfigError>(wanted.device.type() == device_channels_->device_type(), "the transport ", name(),
                          " carries tensors of devices of type ",
                          c10::DeviceTypeName(device_channels_->device_type(), true), ", but rank ", rank().value(),
                          " is on ", wanted.device.str(), ": give it such a device, or use --transport gloo");
-    for (const RankPair& pair : wanted.pairs) {
-      if ((pair.from == rank()) == (pair.to == rank())) continue;
-      const WorldRank other = pair.from == rank() ? pair.to : pair.from;
-      // The library waits for the other process without a deadline, so both come here first.
-      Tag tag = control_tag(wanted.pipeline, Topic::connection);
-      tag.micro_batch = pair.from.value();
-      const ChannelEnd own{physical_device(wanted.device)};
-      send(other, tag, message_of(own));
-      const auto its = record_in<ChannelEnd>(receive(other, tag, "the connection of the device channels"));
-      require<ConfigError>(!device_channels_->needs_own_devices() || own.device != its.device, "rank ", rank().value(),
-                           " and rank ", other.value(), " have the same device, ", wanted.device.str(), ", and ",
-                           name(), " needs one for each rank: give each rank its own, or use --transport gloo");
-      device_channels_->connect(pair, wanted.pipeline);
-    }
+    for (const RankPair& pair : wanted.pairs)
+      if ((pair.from == rank()) != (pair.to == rank())) connect(pair, wanted);
   }
   void await_stream(const c10::Stream& stream, const std::string& what) override {
     if (!device_channels_) return;
     c10::Event done(stream.device_type());
     done.record(stream);
-    progress_thread_.wait_until([&] { return done.query(); }, behind_device(),
-                                say(what, " on its device, behind messages"));
+    // All other ranks, because this rank's device may wait for theirs through the devices of others.
+    std::vector<AwaitedRank> others;
+    for (WorldRank other(0); other.value() < size(); other = other.next())
+      if (other != rank()) others.push_back({other, /*has_to_send=*/false});
+    progress_thread_.wait_until([&] { return done.query(); }, others, say(what, " on its device, behind messages"));
   }
-  void begin_step(const StepKey& step, const std::shared_ptr<const StepForm>& form) override {
-    if (device_channels_) device_channels_->begin_step(step, form);
-  }
-  void confirm_step() override {
-    if (device_channels_) device_channels_->confirm_step(host_);
-  }
-  void begin_capture() override {
-    is_capturing_ = true;
-    if (device_channels_) device_channels_->begin_capture();
-  }
-  void end_capture() override {
-    is_capturing_ = false;
-    if (device_channels_) device_channels_->end_capture();
-  }
-  void abandon_capture() override {
-    is_capturing_ = false;
-    if (device_channels_) device_channels_->abandon_capture();
-  }
-  void repeat_capture() override {
-    staging_.order_current_streams();
-    if (device_channels_) device_channels_->repeat_capture();
-  }
-  void end_step(std::uint32_t pipeline) override {
-    if (device_channels_) device_channels_->end_step(pipeline, host_);
-  }
+  MessageCosts message_costs() const override { return progress_thread_.message_costs(); }
+
   void report_progress(const Position& position) override { progress_thread_.progress().report(position); }
   PeerStatus status() const override { return progress_thread_.progress().read(); }
   void abort(const std::string& reason) noexcept override { progress_thread_.abort(reason); }
@@ -136,6 +95,7 @@ class ProcessEndpoint final : public Transport {
     if (device_channels_ && !step.is_background()) return abort(reason);
     progress_thread_.cancel(step, reason);
   }
+  bool can_cancel() const override { return !device_channels_; }
   std::optional<std::string> aborted() const override { return progress_thread_.mailbox().aborted(); }
   bool is_lost(WorldRank rank) const override { return progress_thread_.is_lost(rank); }
 
@@ -149,15 +109,18 @@ class ProcessEndpoint final : public Transport {
     return device_channels_ && other == rank() && tag.traffic < Traffic::result;
   }
 
-  /// Those for which this rank's device may wait: all, because it may wait through the devices of others.
-  std::vector<AwaitedRank> behind_device() const {
-    std::vector<AwaitedRank> ranks;
-    const std::vector<WorldRank> senders = device_channels_->unconfirmed_senders();
-    for (const WorldRank sender : senders) ranks.push_back({sender, /*has_to_send=*/true});
-    for (WorldRank other(0); other.value() < size(); other = other.next())
-      if (other != rank() && std::find(senders.begin(), senders.end(), other) == senders.end())
-        ranks.push_back({other, /*has_to_send=*/false});
-    return ranks;
+  void connect(const RankPair& pair, const PipelineChannels& wanted) {
+    const WorldRank other = pair.from == rank() ? pair.to : pair.from;
+    // The library waits for the other process without a deadline, so both come here first.
+    Tag tag = control_tag(wanted.pipeline, Topic::connection);
+    tag.micro_batch = pair.from.value();
+    const ChannelEnd own{physical_device(wanted.device)};
+    send(other, tag, message_of(own));
+    const auto its = record_in<ChannelEnd>(receive(other, tag, "the connection of the device channels"));
+    require<ConfigError>(!device_channels_->needs_own_devices() || own.device != its.device, "rank ", rank().value(),
+                         " and rank ", other.value(), " have the same device, ", wanted.device.str(), ", and ", name(),
+                         " needs one for each rank: give each rank its own, or use --transport gloo");
+    device_channels_->connect(pair, wanted.pipeline);
   }
 
   // A thread that copies to the host waits for the device, and nothing watches it. So the rank waits first where its
@@ -179,13 +142,7 @@ class ProcessEndpoint final : public Transport {
   }
 
   const std::unique_ptr<DeviceChannels> device_channels_;  // null: there is none
-  bool is_capturing_ = false;                              // used by the rank's thread
   ProgressThread progress_thread_;
-  const HostMessages host_{.send = [this](SendRequest request) { send_from_host(std::move(request)); },
-                           .receive =
-                               [this](WorldRank from, const Tag& tag, const std::string& waiting_for) {
-                                 return progress_thread_.mailbox().take(from, tag, waiting_for, progress_thread_);
-                               }};
   DeviceReceiver device_receiver_;  // of this rank's messages to itself
   HostStaging staging_{rank(),
                        {.go_on = [this](SendRequest request) { send_from_host(std::move(request)); },

@@ -26,7 +26,6 @@
 #include "penstock/transport/peer_inquiry.h"
 #include "penstock/transport/peer_processes.h"
 #include "penstock/transport/progress.h"
-#include "penstock/transport/send_request.h"
 #include "penstock/transport/transport.h"
 #include "penstock/transport/wire.h"
 

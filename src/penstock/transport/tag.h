@@ -59,7 +59,6 @@ enum class Topic : std::int32_t {
   invalid_loss,  // the value that made a loss infinite or not a number
   connection,    // two ranks that device channels are about to connect
   announcement,  // messages whose tensors travel in device channels (transport/device_channels.h)
-  static_step,   // how many messages two ranks of a static step have exchanged (transport/static_steps.h)
   finish         // the end of all work
 };
 

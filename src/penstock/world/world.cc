@@ -317,7 +317,7 @@ int World::rank() const { return local_ranks().front().value(); }
 int World::stage_rank() const { return stage_rank_of(local_ranks().front()); }
 int World::replica() const { return replica_of(local_ranks().front()); }
 std::string World::transport() const { return state_->endpoints.front()->name(); }
-bool World::has_device_channels() const { return state_->endpoints.front()->has_device_channels(); }
+bool World::can_cancel_steps() const { return state_->endpoints.front()->can_cancel(); }
 bool World::is_main() const { return state_->local_ranks.front() == WorldRank(0); }
 bool World::speaks() const { return is_main() || logs_every_rank(); }
 

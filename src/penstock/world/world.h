@@ -76,8 +76,8 @@ class World {
   WorldRank rank_of(int stage_rank, int replica) const { return WorldRank(stage_rank * replicas() + replica); }
   /// "threads", "mpi", "gloo", "nccl" or the name of other DeviceGroups.
   std::string transport() const;
-  /// Whether tensors on devices travel between processes without the memory of the host: "nccl".
-  bool has_device_channels() const;
+  /// Whether the world survives a step that fails (ControlPlane::can_cancel); false over nccl.
+  bool can_cancel_steps() const;
   /// Whether this process holds world rank 0: the one that should write files and print results.
   bool is_main() const;
   /// Whether this process should print progress, such as losses: true on the main process, and on every process under
