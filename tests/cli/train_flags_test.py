@@ -6,6 +6,7 @@ Usage: train_flags_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
 import json
 import os
 import re
+import subprocess
 import sys
 import xml.etree.ElementTree
 
@@ -99,6 +100,22 @@ class ConfigFiles(ProgramRuns):
         code, _, err = self.run_program("launch", "-n", "2", "--log-dir", "logs", "--",
                                         *self.train(*STEPS, "--stages", "2", "--log-ranks", "main"))
         self.assertEqual([self.read(f"logs/2/rank.{rank}/stdout") for rank in (0, 1)], [out, ""], err)
+
+    @of_mpi
+    def test_every_rank_has_the_losses_in_the_files_of_mpirun(self):
+        """`mpirun --output-filename` alone, without `penstock launch`."""
+        def losses(folder, *flags):
+            command = self.command(self.train(*STEPS, "--stages", "2", *flags), ranks=2)
+            done = subprocess.run([command[0], "--output-filename", self.path(folder) + ":nocopy", *command[1:]],
+                                  cwd=self.folder, text=True, capture_output=True, env=program_runs.ENVIRONMENT,
+                                  timeout=program_runs.WATCHDOG_S)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return [self.read(f"{folder}/1/rank.{rank}/stdout") for rank in (0, 1)]
+
+        out = self.output_of(*self.train(*STEPS, "--stages", "2"), ranks=2)
+        self.assertIn("loss is", out)
+        self.assertEqual(losses("logs"), [out, out])
+        self.assertEqual(losses("main_logs", "--log-ranks", "main"), [out, ""])
 
     @of_mpi
     def test_processes_read_it_as_one(self):

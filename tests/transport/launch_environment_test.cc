@@ -229,6 +229,19 @@ TEST(LaunchEnvironment, messages_name_the_command_of_the_launcher) {
   }
 }
 
+TEST(LaunchEnvironment, every_rank_with_a_log_of_its_own_prints) {
+  const auto logs = [](const Variables& variables) { return logs_every_rank(environment_of(variables)); };
+  const Variables by_mpirun{{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}};
+  Variables with_files = by_mpirun;
+  with_files["OMPI_MCA_orte_output_filename"] = "logs:nocopy";
+  EXPECT_FALSE(logs(by_mpirun));
+  EXPECT_TRUE(logs(with_files));
+  EXPECT_EQ(launched(with_files).start, "mpirun -n") << "`penstock launch` has not started it";
+  with_files[log_every_rank_variable] = "0";
+  EXPECT_FALSE(logs(with_files));
+  EXPECT_TRUE(logs({{log_every_rank_variable, "1"}}));
+}
+
 TEST(LaunchEnvironment, the_variables_of_msrun_are_ignored) {
   expect(launched({{"MS_ROLE", "MS_WORKER"},
                    {"MS_SCHED_HOST", "127.0.0.1"},

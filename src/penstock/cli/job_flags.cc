@@ -174,8 +174,7 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
       ->capture_default_str();
   job->add_option("--stall-limit", stall_limit_s,
                   "seconds without progress of a rank, alive or not, until a wait for it fails (default: none)");
-  job->add_option("--start-deadline", start_deadline_s,
-                  "under MPI: seconds within which all processes must have started")
+  job->add_option("--start-deadline", start_deadline_s, "seconds within which all processes must have joined")
       ->capture_default_str();
 }
 

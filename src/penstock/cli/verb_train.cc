@@ -394,8 +394,8 @@ void add_train(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"steps", "times", "monitor", "epochs"}))
       ->capture_default_str();
   verb->add_option("--log-ranks", flags->log_ranks,
-                   "main: one process writes loss lines; all: every process does; auto: every process under `penstock "
-                   "launch`, which writes a log for each, else one")
+                   "main: one process writes loss lines; all: every process does; auto: every process if each has its "
+                   "own log, from `penstock launch` or from mpirun's files of outputs, else one")
       ->check(CLI::IsMember({"auto", "main", "all"}))
       ->capture_default_str();
   verb->add_option("--log-level", flags->log_level, "level of the messages on standard error")

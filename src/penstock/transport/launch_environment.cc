@@ -36,6 +36,13 @@ struct Variables {
 
 constexpr const char* start_by_launch = "penstock launch -n";
 
+bool is_set_to_1(const Environment& environment, const char* name) {
+  const char* value = environment(name);
+  return value && std::string_view(value) == "1";
+}
+
+bool is_rank_of_launch(const Environment& environment) { return is_set_to_1(environment, log_every_rank_variable); }
+
 /// Rank and size from one launcher's variables; none unless both are set.
 std::optional<LaunchedAs> read(const Environment& environment, const Variables& names) {
   if (!has(environment, names.rank) || !has(environment, names.size)) return std::nullopt;
@@ -47,7 +54,7 @@ std::optional<LaunchedAs> read(const Environment& environment, const Variables& 
                     .rank = rank,
                     .size = size,
                     .by = say(names.launcher, " (", names.size, " = ", size, ")"),
-                    .start = logs_every_rank(environment) ? start_by_launch : names.start,
+                    .start = is_rank_of_launch(environment) ? start_by_launch : names.start,
                     .has_launcher = true};
 }
 
@@ -96,7 +103,7 @@ std::optional<LaunchedAs> read_mpi(const Environment& environment) {
 }
 
 std::optional<LaunchedAs> read_torchrun(const Environment& environment) {
-  const char* launcher = logs_every_rank(environment) ? "penstock launch" : "torchrun";
+  const char* launcher = is_rank_of_launch(environment) ? "penstock launch" : "torchrun";
   return read(environment, {LaunchedAs::Kind::torchrun, launcher, "torchrun --nproc-per-node", "RANK", "WORLD_SIZE"});
 }
 
@@ -239,8 +246,8 @@ std::map<std::string, std::string> local_mpi_settings(const Environment& environ
 }
 
 bool logs_every_rank(const Environment& environment) {
-  const char* value = environment(log_every_rank_variable);
-  return value && std::string_view(value) == "1";
+  if (has(environment, log_every_rank_variable)) return is_rank_of_launch(environment);
+  return has(environment, "OMPI_MCA_orte_output_filename");
 }
 
 bool logs_every_rank() { return logs_every_rank(own_variable); }

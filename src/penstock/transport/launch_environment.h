@@ -86,10 +86,12 @@ Rendezvous rendezvous(const Environment& environment);
 ///     of Omni-Path and its predecessor, which time the processor's clock for a tenth of a second each.
 std::map<std::string, std::string> local_mpi_settings(const Environment& environment);
 
-/// The variable that `penstock launch` sets to 1 for every rank, because each rank's output goes to its own log.
+/// The variable that `penstock launch` sets to 1 for every rank, whose output goes to a log of its own; 0 overrides.
 inline constexpr const char* log_every_rank_variable = "PENSTOCK_LOG_EVERY_RANK";
 
-/// Whether that variable is set to 1.
+/// Whether each rank should print progress because its output goes to a log of its own: that variable is 1, or, if it
+/// is not set, Open MPI's variable for `mpirun --output-filename` is set. srun does not tell its tasks where their
+/// output goes.
 bool logs_every_rank(const Environment& environment);
 
 /// The same for this process's environment.

@@ -80,8 +80,9 @@ class World {
   bool can_cancel_steps() const;
   /// Whether this process holds world rank 0: the one that should write files and print results.
   bool is_main() const;
-  /// Whether this process should print progress, such as losses: true on the main process, and on every process under
-  /// `penstock launch`, which keeps a log of each. The environment variable PENSTOCK_LOG_EVERY_RANK (1 or 0) overrides.
+  /// Whether this process should print progress, such as losses: true on the main process, and on every process if each
+  /// has its own log, as under `penstock launch` and `mpirun --output-filename`. The environment variable
+  /// PENSTOCK_LOG_EVERY_RANK (1 or 0) overrides.
   bool speaks() const;
   /// "8 ranks = 2 pipeline ranks x 4 replicas, mpi, 1 thread per rank".
   std::string describe() const;
