@@ -140,12 +140,15 @@ LogLevel log_level_called(const std::string& name) {
 void add_lines(Trainer& trainer, const TrainFlags& flags, std::ostream& out, bool with_bar) {
   const bool is_steps = flags.log_style == "steps", with_times = flags.log_style == "times";
   const std::int64_t every = is_steps || with_times ? flags.log_every : 0;
-  if (flags.log_style == "epochs") trainer.add_hook(epoch_log_hook(out));
-  if (flags.log_style == "monitor" && flags.log_every > 0) trainer.add_hook(loss_monitor_hook(out, flags.log_every));
-  if (flags.log_style != "epochs" || with_bar)
-    trainer.add_hook(console_hook(
-        out,
-        {.log_every = every, .is_terminal = with_bar, .with_times = with_times, .tests = flags.log_style != "epochs"}));
+  const bool is_epochs = flags.log_style == "epochs", is_monitor = flags.log_style == "monitor";
+  if (is_epochs) trainer.add_hook(epoch_log_hook(out));
+  if (is_monitor && flags.log_every > 0) trainer.add_hook(loss_monitor_hook(out, flags.log_every));
+  if (!is_epochs || with_bar)
+    trainer.add_hook(console_hook(out, {.log_every = every,
+                                        .is_terminal = with_bar,
+                                        .with_times = with_times,
+                                        .tests = !is_epochs,
+                                        .first_epoch = is_monitor ? 1 : 0}));
 }
 
 std::unique_ptr<CheckpointHook> checkpoint_hook(const TrainFlags& flags, const Pipeline& pipeline,

@@ -31,7 +31,7 @@ class ConsoleHook : public Hook {
     seconds_since_line_ += report.seconds;
     ++steps_since_line_;
     if (options_.log_every > 0 && report.step % options_.log_every == 0) {
-      std::string line = format_line("epoch: %lld step: %lld, loss is %.9g", static_cast<long long>(report.epoch),
+      std::string line = format_line("epoch: %lld step: %lld, loss is %.9g", number(report.epoch),
                                      static_cast<long long>(report.step), report.loss);
       if (options_.with_times)
         line += format_line(", %.4g s per step", seconds_since_line_ / static_cast<double>(steps_since_line_));
@@ -58,14 +58,14 @@ class ConsoleHook : public Hook {
   void after_epoch(const EpochReport& report) override {
     if (!options_.with_times) return;
     const auto samples = static_cast<double>(report.samples), targets = static_cast<double>(report.targets);
-    print(format_line("epoch: %lld train: loss %.6g, %.0f samples in %.3g s, ", static_cast<long long>(report.epoch),
-                      report.loss, samples, report.seconds) +
+    print(format_line("epoch: %lld train: loss %.6g, %.0f samples in %.3g s, ", number(report.epoch), report.loss,
+                      samples, report.seconds) +
           rates(samples, targets, report.seconds));
   }
 
   void after_test(const EvaluationReport& report) override {
     if (!options_.tests) return;
-    std::string line = format_line("epoch: %lld test: loss %.6g", static_cast<long long>(report.epoch), report.loss);
+    std::string line = format_line("epoch: %lld test: loss %.6g", number(report.epoch), report.loss);
     if (report.accuracy) line += format_line(", accuracy %.4f", *report.accuracy);
     for (const Counted& metric : report.metrics)
       if (metric.name != correct.name) line += ", " + metric.name + format_line(" %.6g", metric.mean);
@@ -75,6 +75,8 @@ class ConsoleHook : public Hook {
   void on_end() override { clear(); }
 
  private:
+  long long number(std::int64_t epoch) const { return static_cast<long long>(epoch + options_.first_epoch); }
+
   void print(const std::string& line) {
     clear();
     out_ << line << '\n' << std::flush;

@@ -18,6 +18,7 @@ struct ConsoleOptions {
   bool is_terminal = false;     // true: a progress bar below the lines; false: no carriage returns or escape sequences
   bool with_times = false;      // seconds per step in the loss lines, and a line with the throughput after each epoch
   bool tests = true;            // a line for each evaluation
+  std::int64_t first_epoch = 0;  // the number of the first epoch in all lines; 1 beside loss_monitor_hook
 };
 
 /// Writes `epoch: 0 step: 10, loss is 2.27094173` and, after an evaluation, `epoch: 0 test: loss 0.29, accuracy
