@@ -428,7 +428,7 @@ class RuntimeVerbs(ProgramRuns):
     def test_trace_picture_and_report(self):
         out = self.output_of(*self.train(*STEPS, "--stages", "2", "--report", "--trace", "t.json", "--svg", "s.svg"))
         self.assertIn("\nrank 1 |   .    1F0   1B0", out)
-        self.assertRegex(out, r"\nstep \d: measured [0-9.]+ ms, predicted [0-9.]+ ms \(simulated again with ")
+        self.assertRegex(out, r"\nstep \d, the median of 5 \(.* ms\): measured [0-9.]+ ms, predicted [0-9.]+ ms from ")
         report = self.output_of("trace", "report", "t.json")
         self.assertRegex(report, r"^rank  stages  compute .* woken-late +drain ")
         # Between threads, too, the trace has the times of sending and receiving.

@@ -172,6 +172,17 @@ TEST(Account, between_steps_no_rank_is_busy) {
   EXPECT_FALSE(account(made_trace({})).between_steps_ms.has_value());
 }
 
+TEST(Account, tells_the_median_step_among_which_steps) {
+  // The first of six steps does not count. The others are each faster than the one before.
+  const Account result = account(made_trace({.steps = 6, .slowdown = -0.1}));
+  EXPECT_EQ(result.step, 4u);
+  EXPECT_EQ(result.steps, 5u);
+  EXPECT_NEAR(result.measured_ms, 15 * 0.7, tiny);
+  EXPECT_NEAR(result.shortest_ms, 15 * 0.5, tiny);
+  EXPECT_NEAR(result.longest_ms, 15 * 0.9, tiny);
+  EXPECT_NE(to_table(result).find("step 4, the median of 5 (7.50 to 13.50 ms): measured 10.50 ms"), std::string::npos);
+}
+
 /// The part to which an idle instant belongs.
 double RankAccount::*phase_at(const RankStep& step, double instant) {
   double first_f = 1e300, last_f = -1, first_b = 1e300, last_b = -1;
@@ -345,8 +356,8 @@ TEST(AccountTable, shows_the_plans_and_the_simulated_prediction) {
   trace.settings[planned_ms_setting] = "12.25";
   const Account result = account(trace);
   EXPECT_EQ(result.planned_ms, 12.25);
-  EXPECT_NE(to_table(result).find("predicted 15.00 ms (simulated again with the times of this run's own instructions)\n"
-                                  "the plan predicted 12.25 ms before the run\n"),
+  EXPECT_NE(to_table(result).find("predicted 15.00 ms from the times of this run's own instructions\nthe plan "
+                                  "predicted 12.25 ms before the run\n"),
             std::string::npos);
   for (const char* no_number : {"", "soon", "12 ms", "-1", "nan", "inf"}) {
     trace.settings[planned_ms_setting] = no_number;
@@ -368,7 +379,8 @@ TEST(AccountTable, matches_the_expected_text) {
       "100.0 %\n"
       "times in ms; warm-up, imbalance, message, woken-late and drain are waits\n"
       "between steps: 0.00 ms in which no rank had anything to do\n"
-      "step 2: measured 15.50 ms, predicted 15.50 ms (simulated again with the times of this run's own instructions)\n"
+      "step 2, the median of 2 (15.50 to 15.50 ms): measured 15.50 ms, predicted 15.50 ms from the times of this run's "
+      "own instructions\n"
       "bubble: measured 19.4 %, predicted 19.4 % (makespan); measured 19.4 %, predicted 19.4 % (span)\n");
 }
 

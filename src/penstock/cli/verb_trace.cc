@@ -81,6 +81,9 @@ std::string to_json(const Account& account, const Advice& advice) {
   ordered_json ranks = ordered_json::array();
   for (const RankAccount& rank : account.ranks) ranks.push_back(to_json(rank));
   ordered_json document = {{"step", account.step},
+                           {"median_of", account.steps},
+                           {"shortest_ms", account.shortest_ms},
+                           {"longest_ms", account.longest_ms},
                            {"measured_ms", account.measured_ms},
                            {"predicted_ms", account.predicted_ms},
                            {"predicted_from", "the times of this run's own instructions"},

@@ -233,7 +233,14 @@ Account account(const Trace& trace) {
   Account result;
   result.step = step.step;
   result.measured_ms = to_ms(window.length());
-  result.between_steps_ms = between_steps(complete_steps(trace));
+  const std::vector<WorldStep> steps = complete_steps(trace);
+  const auto [shortest, longest] =
+      std::minmax_element(steps.begin(), steps.end(),
+                          [](const WorldStep& a, const WorldStep& b) { return a.makespan_ns() < b.makespan_ns(); });
+  result.steps = steps.size();
+  result.shortest_ms = to_ms(shortest->makespan_ns());
+  result.longest_ms = to_ms(longest->makespan_ns());
+  result.between_steps_ms = between_steps(steps);
 
   double busy = 0;
   double span = 0;

@@ -42,7 +42,10 @@ struct RankAccount {
 };
 
 struct Account {
-  std::uint64_t step = 0;          // the step of the account: the one of median makespan
+  std::uint64_t step = 0;  // the step of the account: the one of median makespan
+  std::size_t steps = 0;   // the number of steps that count
+  double shortest_ms = 0;  // the smallest and the largest makespan of these
+  double longest_ms = 0;
   std::vector<RankAccount> ranks;  // by world rank
   double measured_ms = 0;          // the makespan of that step
   /// The time from the end of a step on the last rank to the begin of the next step on the first rank; 0 if the steps

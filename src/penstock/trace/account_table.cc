@@ -52,8 +52,9 @@ std::string to_table(const Account& account) {
              account.between_steps_ms
                  ? say("between steps: ", ms(*account.between_steps_ms), " ms in which no rank had anything to do\n")
                  : "",
-             "step ", account.step, ": measured ", ms(account.measured_ms), " ms, predicted ", ms(account.predicted_ms),
-             " ms (simulated again with the times of this run's own instructions)\n",
+             "step ", account.step, ", the median of ", account.steps, " (", ms(account.shortest_ms), " to ",
+             ms(account.longest_ms), " ms): measured ", ms(account.measured_ms), " ms, predicted ",
+             ms(account.predicted_ms), " ms from the times of this run's own instructions\n",
              account.planned_ms ? say("the plan predicted ", ms(*account.planned_ms), " ms before the run\n") : "",
              "bubble: measured ", percent(account.bubble_measured), ", predicted ", percent(account.bubble_predicted),
              " (makespan); measured ", percent(account.bubble_span_measured), ", predicted ",
