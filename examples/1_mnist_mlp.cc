@@ -2,7 +2,7 @@
 //
 //   build/release/examples/1_mnist_mlp                 two threads
 //   mpirun -n 2 build/release/examples/1_mnist_mlp     two processes: the same numbers
-//   mpirun -n 4 build/release/examples/1_mnist_mlp     two replicas of the pipeline
+//   mpirun -n 4 --oversubscribe build/release/examples/1_mnist_mlp    two replicas of the pipeline
 #include <cstdlib>
 #include <iostream>
 

@@ -4,7 +4,7 @@
 //   build/release/examples/mnist_annotated                  two threads, a loop, 10 epochs
 //   build/release/examples/mnist_annotated --trainer        the same by a Trainer
 //   mpirun -n 2 build/release/examples/mnist_annotated      two processes
-//   mpirun -n 8 build/release/examples/mnist_annotated      4 replicas of the pipeline, 32 samples for each
+//   mpirun -n 8 --oversubscribe build/release/examples/mnist_annotated    4 replicas, 32 samples for each
 //   build/release/examples/mnist_annotated --stages 1       one device, same annotations (also with mpirun -n 1);
 //                                                           mnist_one_device is the same without a pipeline
 //   --steps N stops after N steps, --mean takes the mean over micro-batches instead of the sum, --shuffle shuffles

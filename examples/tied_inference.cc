@@ -1,8 +1,8 @@
 // Inference through four stages, with a head that uses the table of the embedding three stages before it.
 //
 //   build/release/examples/tied_inference                          four threads
-//   mpirun -n 4 build/release/examples/tied_inference              four processes: only rank 3 has the logits
-//   mpirun -n 4 build/release/examples/tied_inference broadcast    every rank has them
+//   mpirun -n 4 --oversubscribe build/release/examples/tied_inference    four processes: only rank 3 has the logits
+//   ... tied_inference broadcast                                   every rank has them
 //   ... tied_inference broadcast table                             with a table of other numbers than ones
 #include <algorithm>
 #include <iostream>
@@ -37,9 +37,10 @@ int main(int argc, char** argv) try {
   ps::Pipeline pipeline(world, net, ps::cross_entropy, {.micro_batches = 4, .seed = 1});
   if (asked_for("table")) {
     const torch::NoGradGuard no_grad;
-    // Changes the table on its owner stage; sync_ties() then updates the copy of the head.
+    // Only the owner stage's process changes its table; sync_ties() then updates the copy of the head.
     for (auto& [name, value] : pipeline.local_state())
-      if (name == "word_embedding.table") value.copy_(torch::arange(32 * 32).view({32, 32}) % 37 * 0.01);
+      if (name == "word_embedding.table" && world.is_main())
+        value.copy_(torch::arange(32 * 32).view({32, 32}) % 37 * 0.01);
     pipeline.sync_ties();
   }
 

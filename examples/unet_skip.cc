@@ -2,7 +2,7 @@
 // the last one, and their gradients directly back.
 //
 //   build/release/examples/unet_skip [STEPS]
-//   mpirun -n 3 build/release/examples/unet_skip [STEPS]
+//   mpirun -n 3 --oversubscribe build/release/examples/unet_skip [STEPS]
 #include <iostream>
 
 #include <penstock/penstock.h>

@@ -1,4 +1,5 @@
-"""Every page of the site is in the navigation of mkdocs.yml, and every link in the repository leads to a file.
+"""Every page of the site is in the navigation of mkdocs.yml, every link in the repository leads to a file, and every
+command of mpirun also runs on two cores.
 
 Usage: site_test.py REPOSITORY
 """
@@ -29,6 +30,15 @@ def main():
             links += 1
             if not (source.parent / target).exists():
                 wrong.append(f"{source.relative_to(root)}: no file {target}")
+    commands = 0
+    for source in [*sources, *(root / "examples").rglob("*.cc")]:
+        for line in source.read_text().splitlines():
+            for command in re.finditer(r"mpirun -n (\d+)( --oversubscribe)?", line):
+                commands += 1
+                if int(command[1]) > 2 and not command[2]:
+                    wrong.append(f"{source.relative_to(root)}: needs --oversubscribe on two cores: {command[0]}")
+    if commands < 10:
+        wrong.append(f"only {commands} commands of mpirun found: are they still written as mpirun -n N?")
     if links < 50:
         wrong.append(f"only {links} links found: are they still written as [text](target)?")
     if wrong:

@@ -51,7 +51,7 @@ class RunExamples(unittest.TestCase):
             self.assertIn("logits of shape [8, 32]", self.read("pipeline_inference_logs", f"worker_{worker}.log"))
 
     def test_a_build_that_is_not_there(self):
-        for name in ("run_mnist_annotated.sh", "run_tied_inference.sh"):
+        for name in ("run_mnist_annotated.sh", "run_mnist_benchmark.sh", "run_tied_inference.sh"):
             code, _, err = self.run_script(name, BUILD=os.path.join(self.folder, "none"))
             self.assertEqual(code, 2)
             self.assertIn("run scripts/build.sh first", err)
