@@ -20,8 +20,8 @@ class CallsWithAWriter : public SystemCalls {
  public:
   std::vector<std::function<void()>> after_list;
 
-  int list(const std::string& path, std::vector<std::string>& names) override {
-    const int result = SystemCalls::list(path, names);
+  int list(int directory, std::vector<std::string>& names) override {
+    const int result = SystemCalls::list(directory, names);
     if (lists_++ < after_list.size()) after_list[lists_ - 1]();
     return result;
   }
@@ -115,7 +115,7 @@ TEST_F(Visit, takes_a_link_to_nothing_for_damage) {
 TEST(ListCheckpoints, tells_a_wrong_folder_from_a_disk_that_fails) {
   struct Refused : SystemCalls {
     int error = 0;
-    int list(const std::string&, std::vector<std::string>&) override {
+    int open(const std::string&, int, mode_t) override {
       errno = error;
       return -1;
     }

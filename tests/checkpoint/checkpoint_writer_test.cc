@@ -84,6 +84,47 @@ TEST(Checkpoints, of_a_dead_job_leave_nothing_behind) {
   EXPECT_EQ(names_in(folder.string()).size(), 5U);
 }
 
+// They were emptied: the link to an archive, that to another folder, and the user's own directory.
+TEST(Checkpoints, of_a_writer_remove_nothing_of_the_user) {
+  const TemporaryFolder folder("checkpoint_of_the_user");
+  const Names of_victim{"notes"};
+  fs::create_directories(folder / "victim");
+  write_bytes(folder / "victim/notes", "mine");
+  CheckpointWriter writer({folder / "run"});
+  save_small(writer, 1);
+  save_small(writer, 2);
+  fs::rename(folder / "run/step-00000001", folder / "archived");
+  fs::create_directory_symlink(folder / "archived", folder / "run/step-00000001");
+  const Names archived = names_in(folder / "archived");
+  for (const char* name : {".tmp-x", ".tmp-3-0123456789abcdef", ".tmp-removed-0123456789abcdef"})
+    fs::create_directory_symlink(folder / "victim", folder / say("run/", name));
+  const Names of_user{".tmp-", ".tmp-mine", ".tmp-3-", ".tmp--0123456789abcdef", ".tmp-3-0123456789ABCDEF",
+                      ".tmp-3-00123456789abcdef", ".tmp-mine-0123456789abcdef", ".tmp-removed-123456789abcdef"};
+  for (const std::string& name : of_user) fs::copy(folder / "victim", folder / "run/" + name);
+  for (const std::int64_t step : {3, 4, 5}) EXPECT_EQ(save_small(writer, step).remarks, Names()) << step;
+  EXPECT_EQ(names_in(folder / "archived"), archived);
+  EXPECT_EQ(what_differs(Checkpoint(folder / "run/step-00000001")), "");
+  EXPECT_EQ(names_in(folder / "victim"), of_victim);
+  for (const std::string& name : of_user) EXPECT_EQ(names_in(folder / "run/" + name), of_victim) << name;
+  EXPECT_FALSE(fs::exists(folder / "run/step-00000003"));  // which is the writer's own
+}
+
+TEST(Checkpoints, in_which_the_user_has_put_a_file_are_kept) {
+  const TemporaryFolder folder("checkpoint_with_notes");
+  CheckpointWriter writer({folder.string()});
+  save_small(writer, 1);
+  write_bytes(folder / "step-00000001/notes", "mine");
+  save_small(writer, 2);
+  const SavedSmall third = save_small(writer, 3);
+  EXPECT_EQ(third.removed, Names());
+  EXPECT_EQ(third.remarks, Names{say("'", folder / "step-00000001",
+                                     "' is not removed: it has 'notes', which is not a file of the checkpoint")});
+  const SavedSmall fourth = save_small(writer, 4);
+  EXPECT_EQ(fourth.removed, Names{folder / "step-00000002"});
+  EXPECT_EQ(fourth.remarks, Names());
+  EXPECT_EQ(bytes_of_file(folder / "step-00000001/notes"), "mine");
+}
+
 TEST(Checkpoints, have_one_writer) {
   const TemporaryFolder folder("checkpoint_lock");
   const auto complaint = [&](const CheckpointFolder& wanted) {

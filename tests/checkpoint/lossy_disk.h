@@ -136,22 +136,20 @@ class LossyDisk : public SystemCalls {
     changes_.push_back({directory, {{old_name, std::nullopt}, {name, number}}});
     return result;
   }
-  int unlink(const std::string& path) override { return removed(SystemCalls::unlink(path), path); }
-  int rmdir(const std::string& path) override { return removed(SystemCalls::rmdir(path), path); }
+  int unlink_at(int directory, const std::string& name, int flags) override {
+    const int result = SystemCalls::unlink_at(directory, name, flags);
+    if (result < 0) return result;
+    const auto [from, last] = directory == AT_FDCWD ? place_of(name) : std::pair(open_.at(directory).number, name);
+    directories_[from].erase(last);
+    changes_.push_back({from, {{last, std::nullopt}}});
+    return result;
+  }
 
  private:
   struct OpenFileState {
     int number = 0;
     std::size_t offset = 0;
   };
-
-  int removed(int result, const std::string& path) {
-    if (result < 0) return result;
-    const auto [directory, name] = place_of(path);
-    directories_[directory].erase(name);
-    changes_.push_back({directory, {{name, std::nullopt}}});
-    return result;
-  }
 
   void rename_entry(const std::string& path, int number, bool is_directory) {
     const auto [directory, name] = place_of(path);

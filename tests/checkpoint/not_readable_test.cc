@@ -60,7 +60,7 @@ TEST_F(NotReadableCheckpoint, is_skipped_for_an_older_one) {
 }
 
 TEST_F(NotReadableCheckpoint, is_not_nothing) {
-  calls_.opens_none_below = folder_.string();
+  calls_.opens_none_below = folder_ / "step-";
   EXPECT_TRUE(says(refusal(), newest_, "manifest.json': Permission denied (errno 13)"));
   calls_ = {};
   calls_.reads_none = true;

@@ -64,10 +64,11 @@ class FaultyCalls : public SystemCalls {
   int rename(const std::string& from, const std::string& to) override {
     return fails() ? -1 : SystemCalls::rename(from, to);
   }
-  int unlink(const std::string& path) override { return fails() ? -1 : SystemCalls::unlink(path); }
-  int rmdir(const std::string& path) override { return fails() ? -1 : SystemCalls::rmdir(path); }
-  int list(const std::string& path, std::vector<std::string>& names) override {
-    return fails() ? -1 : SystemCalls::list(path, names);
+  int unlink_at(int directory, const std::string& name, int flags) override {
+    return fails() ? -1 : SystemCalls::unlink_at(directory, name, flags);
+  }
+  int list(int directory, std::vector<std::string>& names) override {
+    return fails() ? -1 : SystemCalls::list(directory, names);
   }
 
  private:

@@ -176,19 +176,20 @@ int rename(const char* from, const char* to) {
   return fate_of("rename", absolute(from)) == Fate::fail ? -1 : real(from, to);
 }
 
-int unlink(const char* path) {
-  static auto* const real = next<int(const char*)>("unlink");
-  return fate_of("unlink", absolute(path)) == Fate::fail ? -1 : real(path);
+int unlinkat(int directory, const char* name, int flags) {
+  static auto* const real = next<int(int, const char*, int)>("unlinkat");
+  const std::string path = directory == AT_FDCWD ? absolute(name) : path_of(directory) + "/" + name;
+  return fate_of("unlinkat", path) == Fate::fail ? -1 : real(directory, name, flags);
 }
 
-int rmdir(const char* path) {
-  static auto* const real = next<int(const char*)>("rmdir");
-  return fate_of("rmdir", absolute(path)) == Fate::fail ? -1 : real(path);
-}
-
-DIR* opendir(const char* path) {
-  static auto* const real = next<DIR*(const char*)>("opendir");
-  return fate_of("opendir", absolute(path)) == Fate::fail ? nullptr : real(path);
+// Of a copy of a descriptor, which has no path here.
+DIR* fdopendir(int directory) {
+  static auto* const real = next<DIR*(int)>("fdopendir");
+  const std::string link = "/proc/self/fd/" + std::to_string(directory);
+  std::array<char, PATH_MAX> path{};
+  const ssize_t size = ::readlink(link.c_str(), path.data(), path.size());
+  const std::string of_directory(path.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
+  return fate_of("fdopendir", of_directory) == Fate::fail ? nullptr : real(directory);
 }
 
 }  // extern "C"

@@ -16,7 +16,7 @@ import unittest
 
 SAVE = PENSTOCK = ""
 STRIDE = 7
-CALLS = ["openat", "write", "fsync", "close", "mkdir", "rename", "unlink", "rmdir", "flock"]
+CALLS = ["openat", "write", "fsync", "close", "mkdir", "rename", "unlinkat", "flock"]
 ERRORS = {"ENOSPC": 28, "EIO": 5, "EDQUOT": 122}
 
 

@@ -2,12 +2,13 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
 #include "penstock/base/error.h"
 #include "penstock/base/random_digits.h"
-#include "penstock/checkpoint/not_readable.h"
+#include "penstock/base/utf8.h"
 #include "penstock/checkpoint/weight_index.h"
 
 namespace penstock {
@@ -15,8 +16,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* temporary_begin = ".tmp-";
+constexpr std::string_view temporary_begin = ".tmp-", removed_begin = ".tmp-removed-";
 constexpr const char* lock_name = ".lock";
+
+bool is_all(std::string_view text, std::string_view characters) {
+  return !text.empty() && text.find_first_not_of(characters) == std::string_view::npos;
+}
+
+/// Whether a writer has given this name to a directory: ".tmp-STEP-DIGITS" or ".tmp-removed-DIGITS". The user may have
+/// others that begin so.
+bool is_temporary_name(std::string_view name) {
+  constexpr std::string_view decimal = "0123456789", hexadecimal = "0123456789abcdef";
+  constexpr std::size_t random_size = 16;  // of random_digits()
+  if (!name.starts_with(temporary_begin) || name.size() <= temporary_begin.size() + random_size) return false;
+  const std::string_view begin = name.substr(0, name.size() - random_size);
+  if (!is_all(name.substr(begin.size()), hexadecimal)) return false;
+  return begin == removed_begin ||
+         (begin.ends_with('-') &&
+          is_all(begin.substr(temporary_begin.size(), begin.size() - temporary_begin.size() - 1), decimal));
+}
 
 OpenFile locked(SystemCalls& calls, const std::string& folder) {
   make_directories(calls, folder);
@@ -144,14 +162,21 @@ std::string CheckpointWriter::publish(Manifest manifest, const std::vector<Check
 
 std::optional<bool> CheckpointWriter::is_complete(const CheckpointPlace& place) const {
   if (damaged_.contains(canonical(place.path))) return false;
-  try {
-    const Checkpoint checkpoint(place.path, calls_);
-    return true;
-  } catch (const NotReadable&) {
-    return std::nullopt;
-  } catch (const DataError&) {
-    return false;
-  }
+  const OpenedCheckpoint opened = open_checkpoint(place.path, calls_);
+  if (opened.may_be_whole) return std::nullopt;
+  return opened.checkpoint.has_value();
+}
+
+/// The first file in the directory of a checkpoint that is not one of its own; "" if there is none.
+std::string CheckpointWriter::foreign_file(const Checkpoint& checkpoint) const {
+  std::vector<std::string> names;
+  const int problem = list_names(calls_, checkpoint.directory(), names);
+  require<Failure>(problem == 0, "'", checkpoint.directory(), "' cannot be read: ", error_text_of(problem));
+  std::set<std::string_view> own{manifest_name};
+  for (const FileRecord& file : checkpoint.manifest().files) own.insert(file.name);
+  const auto foreign =
+      std::find_if(names.begin(), names.end(), [&](const std::string& name) { return !own.contains(name); });
+  return foreign == names.end() ? "" : *foreign;
 }
 
 /// The directory of a new checkpoint: nothing that exists is ever overwritten.
@@ -162,15 +187,24 @@ std::string CheckpointWriter::free_name(std::int64_t step) const {
   return folder_.path + "/" + checkpoint_name(step, attempt);
 }
 
-RemovedCheckpoints CheckpointWriter::remove_old() const {
+RemovedCheckpoints CheckpointWriter::remove_old() {
   RemovedCheckpoints removed;
   try {
     int kept = 0;
     for (const CheckpointPlace& place : list_checkpoints(folder_.path, calls_)) {
-      if (!is_complete(place).value_or(false)) continue;  // a damaged checkpoint is never deleted
-      if (++kept <= folder_.keep || place.path == newest_) continue;
+      // A damaged checkpoint is never deleted, and neither is one elsewhere that the user has linked here.
+      std::error_code ignored;
+      if (damaged_.contains(canonical(place.path)) || fs::is_symlink(place.path, ignored)) continue;
+      const OpenedCheckpoint opened = open_checkpoint(place.path, calls_);
+      if (!opened.checkpoint || ++kept <= folder_.keep || place.path == newest_) continue;
+      if (const std::string foreign = foreign_file(*opened.checkpoint); !foreign.empty()) {
+        if (with_foreign_files_.insert(place.path).second)
+          removed.remarks.push_back(say("'", place.path, "' is not removed: it has '", printable(foreign),
+                                        "', which is not a file of the checkpoint"));
+        continue;
+      }
       // A directory that is being removed must not look like a checkpoint, not even after a power failure.
-      rename_path(calls_, place.path, say(folder_.path, "/", temporary_begin, "removed-", random_digits()));
+      rename_path(calls_, place.path, say(folder_.path, "/", removed_begin, random_digits()));
       removed.paths.push_back(place.path);
     }
     if (!removed.paths.empty()) sync_directory(calls_, folder_.path);
@@ -186,7 +220,7 @@ void CheckpointWriter::remove_temporary(std::vector<std::string>& remarks) const
   const int problem = list_names(calls_, folder_.path, names);
   require<Failure>(problem == 0, "'", folder_.path, "' cannot be read: ", error_text_of(problem));
   for (const std::string& name : names) {
-    if (!name.starts_with(temporary_begin)) continue;
+    if (!is_temporary_name(name)) continue;
     try {
       remove_directory(calls_, folder_.path + "/" + name);
     } catch (const Failure& failure) {  // the others must not pile up because of this one

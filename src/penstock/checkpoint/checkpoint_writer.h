@@ -72,9 +72,10 @@ class CheckpointWriter {
   /// a power failure. Throws Failure, after which the attempt is abandoned.
   CommittedCheckpoint commit(Manifest manifest, const std::vector<CheckpointText>& texts = {});
 
-  /// After commit(): removes the oldest complete checkpoints but `keep`, and what abandoned attempts have left. A
-  /// problem with old ones is a remark.
-  RemovedCheckpoints remove_old() const;
+  /// After commit(): removes the oldest complete checkpoints but `keep`, and what abandoned attempts have left. Removes
+  /// no symbolic link, and no checkpoint in whose directory somebody has added a file. A problem with old ones is a
+  /// remark.
+  RemovedCheckpoints remove_old();
 
   /// Removes the temporary directory, if there is one.
   void abandon() noexcept;
@@ -85,6 +86,7 @@ class CheckpointWriter {
   std::string free_name(std::int64_t step) const;
   /// None where it cannot be read, and may be complete.
   std::optional<bool> is_complete(const CheckpointPlace& place) const;
+  std::string foreign_file(const Checkpoint& checkpoint) const;
   void remove_temporary(std::vector<std::string>& remarks) const;
 
   CheckpointFolder folder_;
@@ -94,6 +96,7 @@ class CheckpointWriter {
   std::int64_t step_ = 0;
   std::string newest_;             // the directory that the last commit() made
   std::set<std::string> damaged_;  // in their canonical form
+  std::set<std::string> with_foreign_files_;  // old checkpoints of which a remark was made
 };
 
 }  // namespace penstock

@@ -124,7 +124,9 @@ void make_directories(SystemCalls& calls, const std::string& path) {
 }
 
 int list_names(SystemCalls& calls, const std::string& path, std::vector<std::string>& names) {
-  return uninterrupted([&] { return calls.list(path, names); }) < 0 ? errno : 0;
+  const OpenFile directory = open_file(calls, path, O_RDONLY | O_DIRECTORY);
+  if (!directory.is_open()) return errno;
+  return uninterrupted([&] { return calls.list(directory.number(), names); }) < 0 ? errno : 0;
 }
 
 void rename_path(SystemCalls& calls, const std::string& from, const std::string& to) {
@@ -133,17 +135,21 @@ void rename_path(SystemCalls& calls, const std::string& from, const std::string&
 }
 
 void remove_directory(SystemCalls& calls, const std::string& path) {
+  // The names are removed in the directory that was opened, so that nothing can take its place meanwhile.
+  const OpenFile directory = open_file(calls, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  if (!directory.is_open() && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)) return;
   std::vector<std::string> names;
-  const int problem = list_names(calls, path, names);
-  if (problem == ENOENT) return;
-  if (problem != 0) fail(path, "cannot be read", problem);
-  for (const std::string& name : names) {
-    const std::string file = path + "/" + name;
-    if (uninterrupted([&] { return calls.unlink(file); }) < 0 && errno != ENOENT)
-      fail(file, "cannot be removed", errno);
-  }
-  if (uninterrupted([&] { return calls.rmdir(path); }) < 0 && errno != ENOENT) fail(path, "cannot be removed", errno);
+  if (!directory.is_open() || uninterrupted([&] { return calls.list(directory.number(), names); }) < 0)
+    fail(path, "cannot be read", errno);
+  const auto remove = [&](int from, const std::string& name, int flags) {
+    return uninterrupted([&] { return calls.unlink_at(from, name, flags); }) == 0 || errno == ENOENT;
+  };
+  for (const std::string& name : names)
+    if (!remove(directory.number(), name, 0)) fail(path + "/" + name, "cannot be removed", errno);
+  if (!remove(AT_FDCWD, path, AT_REMOVEDIR)) fail(path, "cannot be removed", errno);
 }
+
+void remove_file(SystemCalls& calls, const std::string& path) noexcept { calls.unlink_at(AT_FDCWD, path, 0); }
 
 ReplacementFile::ReplacementFile(SystemCalls& calls, const std::string& path) : calls_(calls) {
   std::error_code problem;
@@ -160,14 +166,14 @@ ReplacementFile::ReplacementFile(SystemCalls& calls, const std::string& path) : 
 ReplacementFile::ReplacementFile(SystemCalls& calls, const std::string& path, std::uint64_t size,
                                  const std::function<void(NewFile&)>& fill)
     : ReplacementFile(calls, path) {
-  calls.unlink(temporary_);  // of a dead process of the same number
+  remove_file(calls, temporary_);  // of a dead process of the same number
   NewFile file(calls, temporary_, size);
   fill(file);
   file.finish();
 }
 
 ReplacementFile::~ReplacementFile() {
-  if (!temporary_.empty()) calls_.unlink(temporary_);
+  if (!temporary_.empty()) remove_file(calls_, temporary_);
 }
 
 void ReplacementFile::commit() {

@@ -82,8 +82,11 @@ int list_names(SystemCalls& calls, const std::string& path, std::vector<std::str
 /// Afterwards `to` is the former `from`, in one step; sync_directory() makes it durable.
 void rename_path(SystemCalls& calls, const std::string& from, const std::string& to);
 
-/// Removes a directory and the files in it; it must contain no directories. Nothing if there is no such directory.
+/// Removes a directory and the files in it; it must contain no directories. Does nothing if there is no directory at
+/// `path`, but a symbolic link, for example. Removes no file outside of the directory, whatever happens meanwhile.
 void remove_directory(SystemCalls& calls, const std::string& path);
+/// Removes a file that may be there. An error is ignored.
+void remove_file(SystemCalls& calls, const std::string& path) noexcept;
 
 /// A complete file beside the one that it will replace, so that several files are replaced only after all of them have
 /// been written. Removed at the end unless commit() was called.

@@ -33,17 +33,20 @@ int SystemCalls::close(int file) { return ::close(file); }
 int SystemCalls::lock(int file) { return ::flock(file, LOCK_EX | LOCK_NB); }
 int SystemCalls::mkdir(const std::string& path, mode_t mode) { return ::mkdir(path.c_str(), mode); }
 int SystemCalls::rename(const std::string& from, const std::string& to) { return ::rename(from.c_str(), to.c_str()); }
-int SystemCalls::unlink(const std::string& path) { return ::unlink(path.c_str()); }
-int SystemCalls::rmdir(const std::string& path) { return ::rmdir(path.c_str()); }
+int SystemCalls::unlink_at(int directory, const std::string& name, int flags) {
+  return ::unlinkat(directory, name.c_str(), flags);
+}
 
-int SystemCalls::list(const std::string& path, std::vector<std::string>& names) {
+int SystemCalls::list(int directory, std::vector<std::string>& names) {
   names.clear();
-  DIR* const directory = ::opendir(path.c_str());
-  if (directory == nullptr) return -1;
+  const int own = ::dup(directory);  // closedir() closes it
+  if (own < 0) return -1;
+  DIR* const stream = ::fdopendir(own);
+  if (stream == nullptr) return ::close(own), -1;
   int problem = 0;
   for (;;) {
     errno = 0;
-    const dirent* entry = ::readdir(directory);
+    const dirent* entry = ::readdir(stream);
     if (entry == nullptr) {
       problem = errno;
       break;
@@ -51,7 +54,7 @@ int SystemCalls::list(const std::string& path, std::vector<std::string>& names) 
     const std::string_view name = entry->d_name;
     if (name != "." && name != "..") names.emplace_back(name);
   }
-  ::closedir(directory);
+  ::closedir(stream);
   errno = problem;
   return problem == 0 ? 0 : -1;
 }

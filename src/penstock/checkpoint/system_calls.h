@@ -28,10 +28,11 @@ class SystemCalls {
   virtual int lock(int file);
   virtual int mkdir(const std::string& path, mode_t mode);
   virtual int rename(const std::string& from, const std::string& to);
-  virtual int unlink(const std::string& path);
-  virtual int rmdir(const std::string& path);
-  /// Sets `names` to those in a directory, without "." and "..".
-  virtual int list(const std::string& path, std::vector<std::string>& names);
+  /// unlinkat(): removes `name` in an open directory, or the path `name` if `directory` is AT_FDCWD. Never follows a
+  /// symbolic link at its end. `flags` is 0, or AT_REMOVEDIR for an empty directory.
+  virtual int unlink_at(int directory, const std::string& name, int flags);
+  /// Sets `names` to those in an open directory, without "." and "..".
+  virtual int list(int directory, std::vector<std::string>& names);
 };
 
 /// "No space left on device (errno 28)".

@@ -50,13 +50,13 @@ class Attempt {
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
   ~Attempt() {
-    if (is_made_) SystemCalls::real().unlink(path_);
+    if (is_made_) remove_file(SystemCalls::real(), path_);
   }
   /// Creates the file; errno is set if it is not open. Others can know its name: a file of theirs, or a link, is never
   /// written to.
   OpenFile create() {
     SystemCalls& calls = SystemCalls::real();
-    calls.unlink(path_);  // of a dead process of the same number
+    remove_file(calls, path_);  // of a dead process of the same number
     errno = 0;
     OpenFile file = open_file(calls, path_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, /*mode=*/0666);
     is_made_ = file.is_open();
