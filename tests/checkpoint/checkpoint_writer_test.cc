@@ -146,6 +146,38 @@ TEST(Checkpoints, have_one_writer) {
   EXPECT_EQ(complaint({folder.string(), 2, 4}), "[no error]");
 }
 
+// The lock followed the folder that was moved away, so that two jobs wrote in the one with its name.
+TEST(Checkpoints, go_on_in_the_folder_that_has_the_name_of_the_locked_one) {
+  const TemporaryFolder folder("checkpoint_moved");
+  const std::string run = folder / "run";
+  auto move_away = [&, number = 0]() mutable { fs::rename(run, folder / say("away", number++)); };
+  CheckpointWriter writer({run});
+  save_small(writer, 1);
+  move_away();
+  fs::create_directory(run);
+  const SavedSmall second = save_small(writer, 2);
+  EXPECT_EQ(second.directory, folder / "run/step-00000002");
+  ASSERT_EQ(second.remarks.size(), 1U);
+  EXPECT_TRUE(says(second.remarks.front(), run, "was moved or replaced", "from step 2 on"));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { CheckpointWriter other({run, 2, 9}); }), "another process writes"));
+  move_away();  // and nothing has its name
+  EXPECT_EQ(save_small(writer, 3).directory, folder / "run/step-00000003");
+  // While one is being written.
+  writer.begin(4);
+  move_away();
+  fs::create_directory(run);
+  EXPECT_TRUE(says(error_text<Failure>([&] { writer.commit(small_manifest(4)); }), run,
+                   "was moved or replaced while the checkpoint of step 4 was being written"));
+  {
+    CheckpointWriter other({run});
+    save_small(other, 9);
+    EXPECT_TRUE(says(error_text<Failure>([&] { writer.begin(4); }), "cannot be used", "another process writes"));
+  }
+  EXPECT_TRUE(says(error_text<Failure>([&] { writer.begin(4); }), "cannot be used", "a checkpoint of step 9"));
+  EXPECT_EQ(names_in(run), (Names{".lock", "step-00000009"}));
+  EXPECT_EQ(names_in(folder / "away0"), (Names{".lock", "step-00000001"}));
+}
+
 TEST(Checkpoints, are_committed_only_whole) {
   const TemporaryFolder folder("checkpoint_whole");
   CheckpointWriter writer({folder.string()});

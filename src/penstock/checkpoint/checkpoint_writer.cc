@@ -1,10 +1,12 @@
 #include "penstock/checkpoint/checkpoint_writer.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <utility>
 
 #include "penstock/base/error.h"
 #include "penstock/base/random_digits.h"
@@ -72,12 +74,7 @@ CheckpointFolder checked(CheckpointFolder folder) {
 CheckpointWriter::CheckpointWriter(const CheckpointFolder& folder, SystemCalls& calls)
     : folder_(checked(folder)), calls_(calls), lock_(locked(calls, folder_.path)) {
   add_damaged(folder_.damaged);
-  for (const CheckpointPlace& place : list_checkpoints(folder_.path, calls_)) {
-    if (place.step <= folder_.first_step) break;
-    require<ConfigError>(!is_complete(place).value_or(true), folder_.path, ": has a checkpoint of step ", place.step,
-                         ", and training begins at step ", folder_.first_step,
-                         ": resume from it, or give another folder");
-  }
+  require_no_later(folder_.first_step);
 }
 
 CheckpointWriter::~CheckpointWriter() { abandon(); }
@@ -86,8 +83,35 @@ void CheckpointWriter::add_damaged(const std::set<std::string>& paths) {
   for (const std::string& path : paths) damaged_.insert(canonical(path));
 }
 
+void CheckpointWriter::require_no_later(std::int64_t step) const {
+  for (const CheckpointPlace& place : list_checkpoints(folder_.path, calls_)) {
+    if (place.step <= step) break;
+    require<ConfigError>(!is_complete(place).value_or(true), folder_.path, ": has a checkpoint of step ", place.step,
+                         ", and training begins at step ", step, ": resume from it, or give another folder");
+  }
+}
+
+bool CheckpointWriter::holds_folder() const {
+  struct stat locked {}, found {};
+  return ::fstat(lock_->number(), &locked) == 0 && ::lstat((folder_.path + "/" + lock_name).c_str(), &found) == 0 &&
+         locked.st_dev == found.st_dev && locked.st_ino == found.st_ino;
+}
+
+/// Locks the folder that now has the path of the former one, so that work goes on and no other job writes there.
+void CheckpointWriter::lock_again(std::int64_t step) try {
+  OpenFile lock = locked(calls_, folder_.path);
+  require_no_later(step);
+  lock_.emplace(std::move(lock));
+  remarks_.push_back(say(folder_.path, ": was moved or replaced during the training; checkpoints from step ", step,
+                         " on are in the folder that now has this name"));
+} catch (const Misuse& misuse) {
+  throw Failure(say("the folder of checkpoints was moved or replaced during the training, and the one that now has its ",
+                    "name cannot be used: ", misuse.what()));
+}
+
 std::string CheckpointWriter::begin(std::int64_t step) {
   abandon();
+  if (!holds_folder()) lock_again(step);
   const std::string path = say(folder_.path, "/", temporary_begin, step, "-", random_digits());
   make_directory(calls_, path);
   temporary_ = path;
@@ -133,6 +157,9 @@ void CheckpointWriter::require_files(const Manifest& manifest) const {
 }
 
 std::string CheckpointWriter::publish(Manifest manifest, const std::vector<CheckpointText>& texts) {
+  require<Failure>(holds_folder(), folder_.path,
+                   ": was moved or replaced while the checkpoint of step ", step_,
+                   " was being written; its files are in the moved folder: move folders of checkpoints between saves");
   require_files(manifest);
   const auto add = [&](const std::string& name, const std::string& text) {
     write_new_file(calls_, *temporary_ + "/" + name, {bytes_in(text)});
@@ -189,6 +216,8 @@ std::string CheckpointWriter::free_name(std::int64_t step) const {
 
 RemovedCheckpoints CheckpointWriter::remove_old() {
   RemovedCheckpoints removed;
+  removed.remarks.swap(remarks_);
+  if (!holds_folder()) return removed;  // what is there now may be another job's
   try {
     int kept = 0;
     for (const CheckpointPlace& place : list_checkpoints(folder_.path, calls_)) {

@@ -64,7 +64,9 @@ class CheckpointWriter {
   /// Adds paths to CheckpointFolder::damaged.
   void add_damaged(const std::set<std::string>& paths);
 
-  /// Returns the path of the temporary directory. Abandons a former attempt that was not committed. Throws Failure.
+  /// Returns the path of the temporary directory. Abandons a former attempt that was not committed. If the folder was
+  /// moved or replaced since it was locked, locks the one that now has its name, which is made if it is missing; the
+  /// next remove_old() has a remark of this. Throws Failure, also if another process writes there.
   std::string begin(std::int64_t step);
 
   /// Adds the index, `texts` and the manifest to the temporary directory, makes it the checkpoint of manifest.step (the
@@ -86,17 +88,22 @@ class CheckpointWriter {
   std::string free_name(std::int64_t step) const;
   /// None where it cannot be read, and may be complete.
   std::optional<bool> is_complete(const CheckpointPlace& place) const;
+  void require_no_later(std::int64_t step) const;
+  /// Whether the folder's path still leads to what this object has locked.
+  bool holds_folder() const;
+  void lock_again(std::int64_t step);
   std::string foreign_file(const Checkpoint& checkpoint) const;
   void remove_temporary(std::vector<std::string>& remarks) const;
 
   CheckpointFolder folder_;
   SystemCalls& calls_;
-  OpenFile lock_;
+  std::optional<OpenFile> lock_;  // always there
   std::optional<std::string> temporary_;
   std::int64_t step_ = 0;
   std::string newest_;             // the directory that the last commit() made
-  std::set<std::string> damaged_;  // in their canonical form
+  std::set<std::string> damaged_;             // in their canonical form
   std::set<std::string> with_foreign_files_;  // old checkpoints of which a remark was made
+  std::vector<std::string> remarks_;          // for the next remove_old()
 };
 
 }  // namespace penstock
