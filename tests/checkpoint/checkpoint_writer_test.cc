@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <thread>
 
 #include "penstock/checkpoint/background_writer.h"
+#include "penstock/checkpoint/durable_files.h"
 #include "penstock/checkpoint/export_weights.h"
 #include "penstock/checkpoint/read_file.h"
 #include "penstock/checkpoint/weight_index.h"
@@ -98,8 +100,14 @@ TEST(Checkpoints, of_a_writer_remove_nothing_of_the_user) {
   const Names archived = names_in(folder / "archived");
   for (const char* name : {".tmp-x", ".tmp-3-0123456789abcdef", ".tmp-removed-0123456789abcdef"})
     fs::create_directory_symlink(folder / "victim", folder / say("run/", name));
-  const Names of_user{".tmp-", ".tmp-mine", ".tmp-3-", ".tmp--0123456789abcdef", ".tmp-3-0123456789ABCDEF",
-                      ".tmp-3-00123456789abcdef", ".tmp-mine-0123456789abcdef", ".tmp-removed-123456789abcdef"};
+  const Names of_user{".tmp-",
+                      ".tmp-mine",
+                      ".tmp-3-",
+                      ".tmp--0123456789abcdef",
+                      ".tmp-3-0123456789ABCDEF",
+                      ".tmp-3-00123456789abcdef",
+                      ".tmp-mine-0123456789abcdef",
+                      ".tmp-removed-123456789abcdef"};
   for (const std::string& name : of_user) fs::copy(folder / "victim", folder / "run/" + name);
   for (const std::int64_t step : {3, 4, 5}) EXPECT_EQ(save_small(writer, step).remarks, Names()) << step;
   EXPECT_EQ(names_in(folder / "archived"), archived);
@@ -305,6 +313,57 @@ TEST(BackgroundWriter, runs_one_piece_of_work_at_a_time_and_reports_its_error) {
   EXPECT_EQ(error_text<Failure>([&] { writer.start([&] { ++done; }); }), "no space");
   writer.wait();
   EXPECT_EQ(done, 20);
+}
+
+/// fsync() blocks until `opens` is ready.
+class BlockingCalls : public SystemCalls {
+ public:
+  explicit BlockingCalls(std::shared_future<void> opens) : opens_(std::move(opens)) {}
+  int fsync(int file) override {
+    opens_.wait();
+    return SystemCalls::fsync(file);
+  }
+
+ private:
+  std::shared_future<void> opens_;
+};
+
+// A blocked disk was a wait without end.
+TEST(BackgroundWriter, is_left_to_a_call_that_does_not_return) {
+  const TemporaryFolder folder("checkpoint_blocked");
+  std::promise<void> opens, ended;
+  struct Writing {
+    explicit Writing(std::shared_future<void> until) : blocking(std::move(until)) {}
+    BlockingCalls blocking;
+    WatchedCalls calls{blocking};
+    std::string error = {};
+  };
+  const auto writing = std::make_shared<Writing>(opens.get_future().share());
+  const std::chrono::milliseconds limit(1);
+  EXPECT_FALSE(writing->calls.blocked(limit));
+  {
+    BackgroundWriter writer;
+    writer.start([&ended, writing, path = folder / "file"] {
+      writing->error = error_text<Failure>([&] { write_new_file(writing->calls, path, {}); });
+      ended.set_value();
+    });
+    EXPECT_EQ(
+        error_text<Failure>([&] {
+          writer.wait([&] {
+            if (const auto blocked = writing->calls.blocked(limit)) throw Failure(*blocked);
+          });
+        }),
+        say("'", folder / "file",
+            "': fsync has not returned for 0.001 s (the deadline): the disk or its file system does not respond"));
+    EXPECT_FALSE(writer.has_ended());
+    writing->calls.stop();
+    writer.abandon();
+  }
+  opens.set_value();
+  ended.get_future().wait();
+  EXPECT_FALSE(writing->calls.blocked(limit));
+  EXPECT_EQ(error_text<Failure>([&] { sync_directory(writing->calls, folder.string()); }),
+            say("'", folder.string(), "' cannot be opened: Connection timed out (errno 110)"));
 }
 
 // Readers beside a writer: each sees a complete checkpoint, also while older ones are removed.

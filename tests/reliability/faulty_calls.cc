@@ -7,7 +7,7 @@
 //   FAULTY_LOG     a file: a line per call, "NUMBER NAME PATH"
 //   FAULTY_AT      the number of the call, from 1; without it nothing fails
 //   FAULTY_DO      kill, stop (SIGSTOP), hang (this thread alone), short (half of a write), or the number of an error
-//   FAULTY_RANK    under mpirun: the rank concerned
+//   FAULTY_RANK    under mpirun or torchrun: the rank concerned
 // Before a process ends, stops or hangs, it writes "fails at NANOSECONDS" of the steady clock to standard error.
 #include <dirent.h>
 #include <dlfcn.h>
@@ -44,7 +44,8 @@ struct Plan {
   std::string folder = variable("FAULTY_FOLDER"), log = variable("FAULTY_LOG"), action = variable("FAULTY_DO");
   long at = std::atol(variable("FAULTY_AT").c_str());
   bool is_active = !folder.empty() &&
-                   (variable("FAULTY_RANK").empty() || variable("FAULTY_RANK") == variable("OMPI_COMM_WORLD_RANK"));
+                   (variable("FAULTY_RANK").empty() || variable("FAULTY_RANK") == variable("OMPI_COMM_WORLD_RANK") ||
+                    variable("FAULTY_RANK") == variable("RANK"));
 };
 
 const Plan& plan() {
@@ -82,7 +83,7 @@ enum class Fate { call, fail, shorten };
 /// What happens to the next call. Does not return where it ends or hangs.
 Fate fate_of(const char* name, const std::string& path) {
   if (!is_inside(path)) return Fate::call;
-  const std::lock_guard lock(mutex);
+  std::unique_lock lock(mutex);
   ++calls;
   if (!plan().log.empty())
     if (std::FILE* log = std::fopen(plan().log.c_str(), "a")) {
@@ -98,8 +99,10 @@ Fate fate_of(const char* name, const std::string& path) {
   }
   if (action == "kill") ::kill(::getpid(), SIGKILL);
   if (action == "stop") ::kill(::getpid(), SIGSTOP);
-  if (action == "hang")
+  if (action == "hang") {
+    lock.unlock();
     while (true) ::pause();
+  }
   if (action == "short") return Fate::shorten;
   if (action == "kill" || action == "stop") return Fate::call;
   errno = std::atoi(action.c_str());

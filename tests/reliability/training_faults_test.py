@@ -1,7 +1,7 @@
 """Calls of the system that fail while a training saves: the former checkpoint stays, the error is named, and a training
 that continues has the bits of one without failures.
 
-Usage: training_faults_test.py FAULTY_CALLS PENSTOCK DATA [MPIRUN] [--all]
+Usage: training_faults_test.py FAULTY_CALLS PENSTOCK DATA [MPIRUN] [--all] [--gloo GLOO_RUN]
 
 FAULTY_CALLS is the library of faulty_calls.cc. A training saves after steps 3 and 6, with threads and as two processes.
 Of its calls that concern the folder of checkpoints, --all lets each meet every fault; the short form a few, one each.
@@ -10,11 +10,12 @@ import os
 import shutil
 import subprocess
 import sys
+import unittest.mock
 
 import training_runs
 from training_runs import TrainingRuns, contents, transports
 
-LIBRARY, ALL = "", False
+LIBRARY, ALL, GLOO_RUN = "", False, ""
 ERRORS = {"ENOSPC": 28, "EIO": 5, "EDQUOT": 122}
 UNNOTICED = {"EINTR": 4, "a short write": "short"}
 FAULTS = {"death": "kill", **ERRORS, **UNNOTICED}
@@ -105,6 +106,26 @@ class TrainingFaults(TrainingRuns):
         self.assertEqual(contents(run), self.undisturbed())
         self.assertEqual(sorted(os.listdir(run)), [".lock", "step-00000003", "step-00000006"])
 
+    def test_a_disk_that_does_not_respond_is_named(self):
+        """At a file, and at the directory that the program's thread waits for; also where another rank waits."""
+        for launcher in [None, *filter(None, [training_runs.MPIRUN, GLOO_RUN])]:
+            for rank in (0, 1) if launcher else (0,):
+                with unittest.mock.patch.object(training_runs, "MPIRUN", launcher or training_runs.MPIRUN):
+                    ranks = 2 if launcher else None
+                    self.calls_of(ranks, rank)
+                    with open(self.path("calls.log")) as log:
+                        calls = [line.split()[1:] for line in log]
+                    at_file = next(at for at, (call, path) in enumerate(calls, 1)
+                                   if call == "fsync" and path.endswith(".safetensors"))
+                    at_directory = [at for at, (call, path) in enumerate(calls, 1) if call == "mkdir"][-1:]
+                    for at in [at_file, *(at_directory if rank == 0 else [])]:
+                        with self.subTest(launcher=launcher, rank=rank, call=calls[at - 1]):
+                            training = self.with_fault(ranks, at=at, action="hang", rank=rank)
+                            self.assertNotEqual(training.wait(60), 0, training.text())
+                            self.assertRegex(training.complaints()[0], rf"'{self.path('run')}/\.tmp-[36]-\w+(/.*)?': "
+                                             rf"{calls[at - 1][0]} has not returned for 3 s \(the deadline\)")
+                            training.close()
+
     def test_a_full_disk_leaves_the_former_checkpoint(self):
         disk = self.fresh("disk")
         os.mkdir(disk)
@@ -131,5 +152,5 @@ class TrainingFaults(TrainingRuns):
 
 
 if __name__ == "__main__":
-    LIBRARY, ALL = training_runs.read_arguments("library", all=False)
+    LIBRARY, ALL, GLOO_RUN = training_runs.read_arguments("library", all=False, gloo="")
     training_runs.main()

@@ -1,5 +1,6 @@
 #include "penstock/checkpoint/background_writer.h"
 
+#include <chrono>
 #include <utility>
 
 #include "penstock/base/thread_name.h"
@@ -12,25 +13,49 @@ BackgroundWriter::~BackgroundWriter() {
 
 void BackgroundWriter::start(std::function<void()> work) {
   wait();
-  has_ended_ = false;
-  thread_ = std::thread([this, work = std::move(work)] {
+  state_ = std::make_shared<State>();
+  state_->has_ended = false;
+  thread_ = std::thread([state = state_, work = std::move(work)]() mutable {
     name_this_thread("checkpoint");
+    std::exception_ptr error;
     try {
       work();
     } catch (...) {
-      error_ = std::current_exception();
+      error = std::current_exception();
     }
-    has_ended_ = true;
+    work = nullptr;  // what it owns ends first
+    const std::lock_guard lock(state->mutex);
+    state->error = std::move(error);
+    state->has_ended = true;
+    state->changed.notify_all();
   });
 }
 
-void BackgroundWriter::wait() {
+void BackgroundWriter::wait(const std::function<void()>& check) {
+  constexpr std::chrono::milliseconds interval{20};
+  std::unique_lock lock(state_->mutex);
+  while (!state_->changed.wait_for(lock, interval, [this] { return state_->has_ended; })) {
+    lock.unlock();
+    check();
+    lock.lock();
+  }
+  const std::exception_ptr error = std::exchange(state_->error, nullptr);
+  lock.unlock();
   if (thread_.joinable()) thread_.join();
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  if (error) std::rethrow_exception(error);
 }
 
 void BackgroundWriter::check() {
-  if (has_ended_) wait();
+  if (has_ended()) wait();
+}
+
+bool BackgroundWriter::has_ended() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->has_ended;
+}
+
+void BackgroundWriter::abandon() {
+  if (thread_.joinable()) thread_.detach();
 }
 
 }  // namespace penstock

@@ -92,7 +92,8 @@ void CheckpointWriter::require_no_later(std::int64_t step) const {
 }
 
 bool CheckpointWriter::holds_folder() const {
-  struct stat locked {}, found {};
+  struct stat locked {
+  }, found{};
   return ::fstat(lock_->number(), &locked) == 0 && ::lstat((folder_.path + "/" + lock_name).c_str(), &found) == 0 &&
          locked.st_dev == found.st_dev && locked.st_ino == found.st_ino;
 }
@@ -105,8 +106,9 @@ void CheckpointWriter::lock_again(std::int64_t step) try {
   remarks_.push_back(say(folder_.path, ": was moved or replaced during the training; checkpoints from step ", step,
                          " on are in the folder that now has this name"));
 } catch (const Misuse& misuse) {
-  throw Failure(say("the folder of checkpoints was moved or replaced during the training, and the one that now has its ",
-                    "name cannot be used: ", misuse.what()));
+  throw Failure(
+      say("the folder of checkpoints was moved or replaced during the training, and the one that now has its ",
+          "name cannot be used: ", misuse.what()));
 }
 
 std::string CheckpointWriter::begin(std::int64_t step) {
@@ -157,8 +159,7 @@ void CheckpointWriter::require_files(const Manifest& manifest) const {
 }
 
 std::string CheckpointWriter::publish(Manifest manifest, const std::vector<CheckpointText>& texts) {
-  require<Failure>(holds_folder(), folder_.path,
-                   ": was moved or replaced while the checkpoint of step ", step_,
+  require<Failure>(holds_folder(), folder_.path, ": was moved or replaced while the checkpoint of step ", step_,
                    " was being written; its files are in the moved folder: move folders of checkpoints between saves");
   require_files(manifest);
   const auto add = [&](const std::string& name, const std::string& text) {

@@ -100,7 +100,7 @@ class CheckpointWriter {
   std::optional<OpenFile> lock_;  // always there
   std::optional<std::string> temporary_;
   std::int64_t step_ = 0;
-  std::string newest_;             // the directory that the last commit() made
+  std::string newest_;                        // the directory that the last commit() made
   std::set<std::string> damaged_;             // in their canonical form
   std::set<std::string> with_foreign_files_;  // old checkpoints of which a remark was made
   std::vector<std::string> remarks_;          // for the next remove_old()

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -105,6 +106,10 @@ class Copies : public std::enable_shared_from_this<Copies> {
     return !is_abandoned_;
   }
   void abandon() { set(is_abandoned_); }
+  bool is_abandoned() {
+    const std::lock_guard lock(mutex_);
+    return is_abandoned_;
+  }
   const std::map<WorldRank, OfRank>& ranks() const { return ranks_; }
 
  private:
@@ -133,42 +138,54 @@ class Copies : public std::enable_shared_from_this<Copies> {
 
 }  // namespace
 
-class CheckpointSaver::Impl {
+class CheckpointSaver::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(SaverParts parts, const SaverOptions& options);
-  ~Impl();
 
+  /// Ends what is under way, or leaves it to its thread. To be called once, at the end.
+  void end();
   void save(const CheckpointContents& contents);
   void check() { background_.check(); }
   void finish();
 
  private:
+  /// Runs `work`, a call of this object, on the thread that writes.
+  template <class Work>
+  void start(Work work) {
+    background_.start([self = shared_from_this(), work] { work(*self); });
+  }
+  void await_writing();
   void write(Copies& copies, Manifest manifest, const CheckpointContents& contents);
   void commit(const std::vector<Report>& reports, Manifest manifest, const CheckpointContents& contents);
 
   SaverParts parts_;
+  const std::chrono::nanoseconds deadline_;
   std::function<void(const CommittedCheckpoint&)> on_saved_;
+  WatchedCalls calls_{SystemCalls::real()};
   std::optional<CheckpointWriter> writer_;                        // in the main process
   std::map<WorldRank, std::shared_ptr<RankSnapshot>> snapshots_;  // of local ranks
   std::shared_ptr<Copies> copies_;                                // of the newest checkpoint
+  std::string directory_;                                         // in the main process: in which it is written
   std::uint64_t save_ = 0;                                        // the number of the newest checkpoint
   BackgroundWriter background_;                                   // last: its thread uses the members above
 };
 
 CheckpointSaver::CheckpointSaver(SaverParts parts, const SaverOptions& options)
-    : impl_(std::make_unique<Impl>(std::move(parts), options)) {}
-CheckpointSaver::~CheckpointSaver() = default;
+    : impl_(std::make_shared<Impl>(std::move(parts), options)) {}
+CheckpointSaver::~CheckpointSaver() { impl_->end(); }
 void CheckpointSaver::save(const CheckpointContents& contents) { impl_->save(contents); }
 void CheckpointSaver::check() { impl_->check(); }
 void CheckpointSaver::finish() { impl_->finish(); }
 
 CheckpointSaver::Impl::Impl(SaverParts parts, const SaverOptions& options)
-    : parts_(std::move(parts)), on_saved_(options.on_saved) {
+    : parts_(std::move(parts)),
+      deadline_(parts_.runners->world().rank_watch()->deadline()),
+      on_saved_(options.on_saved) {
   Report opened;
   const auto first_step = static_cast<std::int64_t>(parts_.jobs.training_steps());
   if (parts_.runners->world().is_main()) {
     try {
-      writer_.emplace(CheckpointFolder{options.folder, options.keep, first_step, parts_.damaged});
+      writer_.emplace(CheckpointFolder{options.folder, options.keep, first_step, parts_.damaged}, calls_);
     } catch (const Misuse& error) {
       opened = {Report::Kind::unusable, error.what()};
     } catch (const std::exception& error) {
@@ -184,20 +201,41 @@ CheckpointSaver::Impl::Impl(SaverParts parts, const SaverOptions& options)
   require<Failure>(opened.kind != Report::Kind::failed, opened.text);
 }
 
-// The thread may wait for a rank that hangs, or for a process that never reports.
-CheckpointSaver::Impl::~Impl() {
+// The thread may wait for a rank that hangs, for a process that never reports, or for a disk that does not respond.
+void CheckpointSaver::Impl::end() {
   if (background_.has_ended()) return;
   if (copies_) copies_->abandon();
   const World& world = parts_.runners->world();
   const WorldRank own = world.local_ranks().front();
   world.context(own).endpoint->cancel({parts_.pipeline, StepKey::background + save_},
                                       say("rank ", own.value(), " ended before the checkpoint was written"));
+  try {
+    await_writing();
+  } catch (const std::exception&) {  // lost
+  }
+  if (background_.has_ended()) return;
+  calls_.stop();
+  parts_.runners.reset();
+  background_.abandon();
+}
+
+/// Waits until nothing is being written. Throws the error of what was, and Failure if the disk does not respond.
+void CheckpointSaver::Impl::await_writing() {
+  background_.wait([this] {
+    const auto blocked = calls_.blocked(deadline_);
+    if (!blocked) return;
+    const World& world = parts_.runners->world();
+    const RankContext own = world.context(world.local_ranks().front());
+    // The others wait for this process, and would name only its rank.
+    if (!own.is_alone) own.endpoint->abort(say("rank ", own.rank.value(), " cannot save: ", *blocked));
+    throw Failure(*blocked);
+  });
 }
 
 void CheckpointSaver::Impl::save(const CheckpointContents& contents) {
   parts_.steps.require_whole_steps("a checkpoint");
   parts_.require_own_values();
-  background_.wait();
+  await_writing();
   Manifest manifest;
   manifest.written_by = "penstock " PENSTOCK_VERSION;
   manifest.step = static_cast<std::int64_t>(parts_.jobs.training_steps());
@@ -207,11 +245,14 @@ void CheckpointSaver::Impl::save(const CheckpointContents& contents) {
   manifest.states = contents.states;
   add_learning_rate(manifest.states, parts_.jobs.learning_rate());
   save_ = parts_.runners->next_save();
-  if (writer_) writer_->add_damaged(parts_.damaged);
-  const std::string directory = writer_ ? writer_->begin(manifest.step) : "";
+  if (writer_) {
+    writer_->add_damaged(parts_.damaged);
+    start([step = manifest.step](Impl& impl) { impl.directory_ = impl.writer_->begin(step); });
+    await_writing();
+  }
   copies_ = std::make_shared<Copies>(*parts_.runners, snapshots_);
-  parts_.runners->post(copies_->work(parts_.runners->next_gathering(), directory));
-  background_.start([this, copies = copies_, manifest, contents] { write(*copies, manifest, contents); });
+  parts_.runners->post(copies_->work(parts_.runners->next_gathering(), directory_));
+  start([copies = copies_, manifest, contents](Impl& impl) { impl.write(*copies, manifest, contents); });
 }
 
 void CheckpointSaver::Impl::write(Copies& copies, Manifest manifest, const CheckpointContents& contents) {
@@ -222,7 +263,7 @@ void CheckpointSaver::Impl::write(Copies& copies, Manifest manifest, const Check
   const auto report_of = [&](const Copies::OfRank& rank) -> Report {
     if (rank.report.kind != Report::Kind::written || rank.context.replica() != Replica(0)) return rank.report;
     try {
-      return {Report::Kind::written, write_file_records(write_rank_files(SystemCalls::real(), rank.directory,
+      return {Report::Kind::written, write_file_records(write_rank_files(calls_, rank.directory,
                                                                          rank.snapshot->tensors(), contents.metadata))};
     } catch (const SpoiledTensor& spoiled) {
       return {Report::Kind::unusable, spoiled.what()};
@@ -238,6 +279,7 @@ void CheckpointSaver::Impl::write(Copies& copies, Manifest manifest, const Check
   for (auto rank = copies.ranks().rbegin(); rank != copies.ranks().rend(); ++rank) {
     const auto& [number, of_rank] = *rank;
     const Message own = written[number].get().message();
+    if (copies.is_abandoned()) return;  // the world may have ended since
     const RankContext& context = of_rank.context;
     std::vector<Report> reports;
     for (const Message& message :
@@ -269,7 +311,7 @@ void CheckpointSaver::Impl::commit(const std::vector<Report>& reports, Manifest 
 }
 
 void CheckpointSaver::Impl::finish() {
-  background_.wait();
+  await_writing();
   const Tag tag = parts_.runners->next_gathering();
   parts_.runners->run([&](RankRunner& runner) {
     broadcast(runner.context(), tag, message_of(std::string()), "rank 0 to have written the checkpoint");

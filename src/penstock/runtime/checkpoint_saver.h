@@ -36,7 +36,8 @@ class CheckpointSaver {
  public:
   /// Locks the folder. Throws, on every process, ConfigError or Failure as CheckpointWriter does on one.
   CheckpointSaver(SaverParts parts, const SaverOptions& options);
-  /// Abandons a checkpoint that is not written yet, and loses its error: call finish() first.
+  /// Abandons a checkpoint that is not written yet, and loses its error: call finish() first. If the disk does not
+  /// respond, leaves the work to its thread.
   ~CheckpointSaver();
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
@@ -44,18 +45,17 @@ class CheckpointSaver {
   /// Begins a checkpoint of the state that all submitted steps leave, and returns before they are done; first waits
   /// until the former checkpoint is written. If the newest step fails, a parameter, buffer or state of the optimiser
   /// contains NaN, or a trained parameter infinities, a warning says so and the checkpoint is not kept: it replaces no
-  /// good one. Throws ConfigError while
-  /// gradients await their update, and on the main process the Failure of writing the former checkpoint.
+  /// good one. Throws ConfigError while gradients await their update; on the main process the Failure of writing the
+  /// former checkpoint; Failure if a call of the system for one of its files does not return within the world's deadline.
   void save(const CheckpointContents& contents);
   /// On the main process, throws the Failure of a checkpoint whose writing has ended. Does not wait.
   void check();
-  /// Returns when the last checkpoint is on the disk or abandoned. On the main process, throws the Failure of writing
-  /// it.
+  /// Returns when the last checkpoint is on the disk or abandoned. Throws Failure as save() does.
   void finish();
 
  private:
   class Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // shared with the thread that writes
 };
 
 }  // namespace penstock

@@ -28,9 +28,12 @@ class RankWatch {
     std::function<std::int64_t()> busy_since_ns;
   };
 
-  /// A rank stalls that makes no progress for `stall_limit`; none: no rank does.
-  RankWatch(std::optional<std::chrono::nanoseconds> stall_limit, std::vector<LocalRank> ranks)
-      : stall_limit_(stall_limit), ranks_(std::move(ranks)) {}
+  /// `deadline` is WorldOptions::deadline. A rank stalls that makes no progress for `stall_limit`; none: no rank does.
+  RankWatch(std::chrono::nanoseconds deadline, std::optional<std::chrono::nanoseconds> stall_limit,
+            std::vector<LocalRank> ranks)
+      : deadline_(deadline), stall_limit_(stall_limit), ranks_(std::move(ranks)) {}
+
+  std::chrono::nanoseconds deadline() const { return deadline_; }
 
   /// One wait, by one thread. Time in which this process was stopped does not count.
   class Wait {
@@ -82,6 +85,7 @@ class RankWatch {
   /// after a failure of the world it is about to end.
   bool only_stalled_ranks_are_busy() const;
 
+  const std::chrono::nanoseconds deadline_;
   const std::optional<std::chrono::nanoseconds> stall_limit_;
   const std::vector<LocalRank> ranks_;
   mutable std::atomic<std::int64_t> failure_seen_ns_{0};  // by time_left_after_failure(); 0: not yet

@@ -183,7 +183,7 @@ World::World(std::vector<std::unique_ptr<Transport>> endpoints, const WorldOptio
   std::vector<RankWatch::LocalRank> ranks;
   for (std::size_t i = 0; i < state_->workers.size(); ++i)
     ranks.push_back({state_->endpoints[i], state_->workers[i]->busy_since_ns()});
-  state_->rank_watch = std::make_shared<RankWatch>(options.stall_limit, std::move(ranks));
+  state_->rank_watch = std::make_shared<RankWatch>(options.deadline, options.stall_limit, std::move(ranks));
 }
 
 World::~World() {
