@@ -87,7 +87,7 @@ double as_pipeline(ps::World& world, const std::string& schedule, const Job& job
                         {.micro_batches = job.micro_batches, .schedule = schedule, .partition = "layer5"});
   pipeline.optimize_with(ps::adam({.learning_rate = 1e-3}));
   const double seconds = median_seconds(job.steps, [&] { pipeline.train_step(batch.inputs, batch.targets).wait(); });
-  const ps::Trace trace = pipeline.trace();
+  const ps::Trace trace = ps::Profiler(pipeline).trace();
   if (world.is_main() && !job.folder.empty()) {
     const std::string name = job.folder + "/" + schedule + "_" + std::to_string(job.micro_batches);
     write(name + "_planned.svg", ps::schedule_svg(pipeline.schedule(), ps::StageCosts::unit()));

@@ -94,7 +94,7 @@ int main() {
       if (counts) plain_figures.times.push_back(time);
     }
     for (Entry& entry : entries) {
-      if (round == 0) entry.pipeline->clear_trace();
+      if (round == 0) ps::Profiler(*entry.pipeline).clear();
       for (std::int64_t i = 0; i < steps; ++i) {
         const double time = milliseconds_of([&] { entry.pipeline->train_step(inputs, targets).wait(); });
         if (counts) entry.figures.times.push_back(time);
@@ -105,7 +105,7 @@ int main() {
   std::printf("%-34s %9s %9s %8s %9s %10s\n", "", "median ms", "min ms", "speed-up", "bubble", "predicted");
   std::printf("%-34s %9.1f %9.1f %8.2f\n", "plain loop, 1 thread", plain_figures.median(), plain_figures.least(), 1.0);
   for (Entry& entry : entries) {
-    const ps::Account account = ps::account(entry.pipeline->trace());
+    const ps::Account account = ps::account(ps::Profiler(*entry.pipeline).trace());
     std::printf("%-34s %9.1f %9.1f %8.2f %8.1f%% %9.1f%%\n", ps::say("pipeline of 2 threads, ", entry.schedule).c_str(),
                 entry.figures.median(), entry.figures.least(), plain_figures.median() / entry.figures.median(),
                 100 * account.bubble_measured, 100 * account.bubble_predicted);

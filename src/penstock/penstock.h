@@ -12,6 +12,8 @@
 #include "penstock/model/model.h"
 #include "penstock/plan/plan.h"
 #include "penstock/runtime/pipeline.h"
+#include "penstock/runtime/profiler.h"
+#include "penstock/runtime/weight_average.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/trace/trace.h"
 #include "penstock/train/train.h"

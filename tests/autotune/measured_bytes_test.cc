@@ -7,6 +7,7 @@
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
 #include "penstock/runtime/pipeline.h"
+#include "penstock/runtime/profiler.h"
 #include "penstock/schedule/schedule.h"
 #include "tests/autotune/auto_jobs.h"
 #include "tests/base/error_text.h"
@@ -57,12 +58,12 @@ PipelineOptions decided(World& world, Cell& network, const PipelineOptions& opti
   return autotune(world, network, squared_error, options, quick());
 }
 
-std::vector<Pipeline::Peak> peaks_of(World& world, Cell& network, const PipelineOptions& options,
-                                     const PipelineOptions& batch) {
+std::vector<RankPeak> peaks_of(World& world, Cell& network, const PipelineOptions& options,
+                               const PipelineOptions& batch) {
   Pipeline pipeline(world, network, squared_error, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-3); });
   for (int step = 0; step < 3; ++step) pipeline.train_step(batch.sample, batch.sample_targets).wait();
-  return pipeline.peaks_of_all_ranks();
+  return Profiler(pipeline).peaks();
 }
 
 TEST(MeasuredBytes, predict_the_peaks_of_a_run) {
@@ -73,7 +74,7 @@ TEST(MeasuredBytes, predict_the_peaks_of_a_run) {
     const PipelineOptions options = decided(world, network, options_of(job));
     Pipeline pipeline(world, network, squared_error, options);
     const std::vector<double> predicted = peak_activation_bytes(pipeline.schedule(), *options.costs);
-    for (const Pipeline::Peak& peak : peaks_of(world, network, options, options)) {
+    for (const RankPeak& peak : peaks_of(world, network, options, options)) {
       const double bytes = predicted[static_cast<std::size_t>(peak.rank.value())];
       EXPECT_LE(static_cast<double>(peak.measured_bytes), bytes) << schedule << " rank " << peak.rank.value();
       EXPECT_GE(static_cast<double>(peak.measured_bytes), 0.7 * bytes) << schedule << " rank " << peak.rank.value();
@@ -98,7 +99,7 @@ TEST(MemoryLimitInBytes, is_kept_by_a_schedule_that_adapts) {
     job.limit = limit;
     const PipelineOptions options = decided(world, network, options_of(job));
     int most = 0;
-    for (const Pipeline::Peak& peak : peaks_of(world, network, options, options)) {
+    for (const RankPeak& peak : peaks_of(world, network, options, options)) {
       EXPECT_LE(peak.measured_bytes, limit.bytes) << contexts << " rank " << peak.rank.value();
       EXPECT_EQ(peak.measured, peak.predicted);
       most = std::max(most, peak.measured);
@@ -115,7 +116,7 @@ TEST(MemoryLimitInBytes, is_kept_by_fused_weight_gradients) {
   const BytesPerRank limit{static_cast<std::int64_t>(3 * largest_stage(world, network, job))};
   job.limit = limit;
   const PipelineOptions options = decided(world, network, options_of(job));
-  for (const Pipeline::Peak& peak : peaks_of(world, network, options, options)) {
+  for (const RankPeak& peak : peaks_of(world, network, options, options)) {
     EXPECT_LE(peak.measured_bytes, limit.bytes);
     EXPECT_GE(peak.measured, 3);
   }
@@ -133,7 +134,7 @@ TEST(MemoryLimitInBytes, refuses_a_schedule_that_needs_more) {
   const std::string sufficient = complaint.substr(complaint.find(ask) + ask.size());
   job.limit = parse_memory_limit(sufficient.substr(0, sufficient.find(' ')));
   const PipelineOptions enough = decided(world, network, options_of(job));
-  for (const Pipeline::Peak& peak : peaks_of(world, network, enough, enough))
+  for (const RankPeak& peak : peaks_of(world, network, enough, enough))
     EXPECT_LE(peak.measured_bytes, std::get<BytesPerRank>(job.limit).bytes);
 }
 
@@ -171,7 +172,7 @@ TEST(MemoryLimitInBytes, is_kept_by_what_auto_chooses) {
     options.memory_limit = limit;
     const AutoChoice choice = autotune_with_reasons(world, network, squared_error, options, quick());
     EXPECT_TRUE(is_within_limit(*choice.options.custom, limit, *choice.options.costs));
-    for (const Pipeline::Peak& peak : peaks_of(world, network, choice.options, options))
+    for (const RankPeak& peak : peaks_of(world, network, choice.options, options))
       EXPECT_LE(peak.measured_bytes, limit.bytes) << "rank " << peak.rank.value();
     EXPECT_TRUE(std::any_of(choice.planned->candidates.begin(), choice.planned->candidates.end(),
                             [](const Candidate& candidate) { return !candidate.fits; }));

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
+#include "penstock/runtime/profiler.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/world/cache_share.h"
 #include "tests/autotune/slow_chain.h"
@@ -28,7 +29,7 @@ TEST(TimeLayers, measures_forward_and_backward_of_each_layer) {
   World world({.stages = 2});
   Pipeline pipeline(world, chain, squared_error, {.micro_batches = 2, .partition = "c"});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
-  const TimedSteps steps = pipeline.time_layers({torch::randn({4, 4})}, torch::randn({4, 4}), 2);
+  const TimedSteps steps = Profiler(pipeline).time_layers({torch::randn({4, 4})}, torch::randn({4, 4}), 2);
   const std::vector<LayerCost>& layers = steps.costs.layers;
   ASSERT_EQ(layers.size(), 4U);
   EXPECT_GE(layers[1].forward, 30);

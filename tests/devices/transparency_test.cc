@@ -8,6 +8,8 @@
 #include <thread>
 
 #include "penstock/base/clock.h"
+#include "penstock/runtime/profiler.h"
+#include "penstock/runtime/weight_average.h"
 #include "penstock/transport/device_hand_over.h"
 #include "tests/runtime/deep_job.h"
 #include "tests/runtime/u_job.h"
@@ -49,7 +51,7 @@ TEST_P(OnDevices, every_schedule_equals_the_cpu) {
         ++cases;
         const DeepOutcome outcome = run_deep_job(world, one, false);
         ASSERT_EQ(difference(alone.at({one.micro_batches, mode}), outcome), "") << one.name();
-        for (const Pipeline::Peak& peak : outcome.peaks) EXPECT_EQ(peak.measured, peak.predicted) << one.name();
+        for (const RankPeak& peak : outcome.peaks) EXPECT_EQ(peak.measured, peak.predicted) << one.name();
       }
   }
   std::cout << cases << " cases, each with 3 steps\n";
@@ -99,7 +101,7 @@ std::map<std::string, torch::Tensor> results_of(const Training& training) {
   options.keep_last_step = true;
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with(adam());
-  pipeline.keep_average(0.5);
+  WeightAverage average(pipeline, 0.5);
   torch::manual_seed(2);
   std::map<std::string, torch::Tensor> results;
   const torch::Tensor targets = torch::arange(samples) % 4;
@@ -116,9 +118,9 @@ std::map<std::string, torch::Tensor> results_of(const Training& training) {
   results["evaluated"] = torch::tensor(evaluated.loss(), torch::kFloat64);
   results["correct"] = torch::tensor(evaluated.metrics().front(), torch::kFloat64);
   results["inferred"] = pipeline.infer({inputs}).output();
-  pipeline.use_average(true);
+  average.use(true);
   for (const auto& [name, value] : pipeline.state()) results["average of " + name] = value;
-  pipeline.use_average(false);
+  average.use(false);
   for (const auto& [name, value] : pipeline.state()) results[name] = value;
   return results;
 }
@@ -264,7 +266,7 @@ TEST_P(OnDevices, traces_contain_the_times_of_the_device) {
   const std::int64_t begin = now_ns();
   for (int step = 0; step < 2; ++step) pipeline.train_step(torch::randn({8, 6}), torch::arange(8) % 4).wait();
   const std::int64_t end = now_ns();
-  const Trace trace = pipeline.trace();
+  const Trace trace = Profiler(pipeline).trace();
   for (const auto& steps : trace.ranks) {
     ASSERT_EQ(steps.size(), 2u);
     for (const RankStep& step : steps) {
@@ -285,7 +287,7 @@ TEST_P(OnDevices, traces_contain_the_times_of_the_device) {
 TEST_P(OnDevices, layers_are_timed_by_the_device) {
   DeepPipeline deep({.micro_batches = 4, .schedule = "zb-h1", .device = GetParam()});
   Pipeline& pipeline = deep.pipeline;
-  const TimedSteps timed = pipeline.time_layers(torch::randn({8, 6}), torch::arange(8) % 4, 2);
+  const TimedSteps timed = Profiler(pipeline).time_layers(torch::randn({8, 6}), torch::arange(8) % 4, 2);
   ASSERT_FALSE(timed.costs.layers.empty());
   for (const LayerCost& layer : timed.costs.layers) {
     EXPECT_GT(layer.forward, 0) << layer.name;

@@ -235,7 +235,7 @@ TEST(SplitBackward, fused_under_a_memory_limit_keeps_the_limit) {
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   pipeline.train_step(images(), torch::arange(11) % 4).wait();
-  for (const Pipeline::Peak& peak : pipeline.peak_activations()) {
+  for (const RankPeak& peak : Profiler(pipeline).local_peaks()) {
     EXPECT_EQ(peak.measured, peak.predicted);
     EXPECT_LE(peak.measured, 3);
   }

@@ -87,19 +87,19 @@ TEST_F(CheckpointState, with_an_infinite_parameter_is_not_kept) {
 
 TEST_F(CheckpointState, contains_the_averages_of_frozen_parameters) {
   Job job;
-  job.pipeline.keep_average(0.9);
+  WeightAverage weights(job.pipeline, 0.9);
   for (int i = 0; i < 3; ++i) job.step();
   job.pipeline.freeze("first");
   job.step();
   job.pipeline.save(folder_);
-  const State average = job.pipeline.average_state();
+  const State average = weights.state();
   ASSERT_FALSE(average.at("first.weight").equal(job.pipeline.state().at("first.weight")));
   for (const bool is_frozen : {true, false}) {
     Job resumed;
-    resumed.pipeline.keep_average(0.9);
+    WeightAverage resumed_weights(resumed.pipeline, 0.9);
     if (is_frozen) resumed.pipeline.freeze("first");
     ASSERT_TRUE(resumed.pipeline.load(folder_));
-    expect_same(resumed.pipeline.average_state(), average);
+    expect_same(resumed_weights.state(), average);
   }
 }
 

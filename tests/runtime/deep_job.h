@@ -72,7 +72,7 @@ inline std::vector<DeepCase> deep_cases(int stages, WeightGradients mode) {
 struct DeepOutcome {
   std::vector<double> losses;
   std::map<std::string, torch::Tensor> parameters;  // on the main process
-  std::vector<Pipeline::Peak> peaks;
+  std::vector<RankPeak> peaks;
 };
 
 /// What differs between two outcomes; empty where they are equal bit by bit.
@@ -107,7 +107,7 @@ inline DeepOutcome run_deep_job(World& world, const DeepCase& one, bool evaluate
     if (evaluates && outcome.losses.size() == 2) outcome.losses.push_back(pipeline.evaluate(inputs, targets).loss());
   }
   outcome.parameters = pipeline.state();
-  outcome.peaks = pipeline.peak_activations();
+  outcome.peaks = Profiler(pipeline).local_peaks();
   return outcome;
 }
 

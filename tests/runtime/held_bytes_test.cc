@@ -27,7 +27,7 @@ struct Batch {
   torch::Tensor targets;
 };
 
-std::vector<Pipeline::Peak> peaks_of(Cell& network, const Loss& loss, const Batch& batch, const BytesCase& how) {
+std::vector<RankPeak> peaks_of(Cell& network, const Loss& loss, const Batch& batch, const BytesCase& how) {
   World world({.stages = how.stages});
   PipelineOptions options;
   options.micro_batches = how.micro_batches;
@@ -41,27 +41,27 @@ std::vector<Pipeline::Peak> peaks_of(Cell& network, const Loss& loss, const Batc
   Pipeline pipeline(world, network, loss, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   for (int step = 0; step < 3; ++step) pipeline.train_step(batch.inputs, batch.targets).wait();
-  return pipeline.peaks_of_all_ranks();
+  return Profiler(pipeline).peaks();
 }
 
 /// Batches of 10 make micro-batches of 3, 3, 2 and 2.
-std::vector<Pipeline::Peak> gpt_peaks(const BytesCase& how) {
+std::vector<RankPeak> gpt_peaks(const BytesCase& how) {
   Gpt network({.vocabulary = 17, .context = 6, .width = 8, .layers = 8, .heads = 2, .dropout = 0.1});
   const torch::Tensor tokens = (torch::arange(60) * 7 % 17).view({10, 6});
   return peaks_of(network, next_token_loss, {tokens, (tokens + 1) % 17}, how);
 }
 
-void expect_predicted(const std::vector<Pipeline::Peak>& peaks, const BytesCase& how) {
-  for (const Pipeline::Peak& peak : peaks) {
+void expect_predicted(const std::vector<RankPeak>& peaks, const BytesCase& how) {
+  for (const RankPeak& peak : peaks) {
     const std::string place = say(how.name(), " rank ", peak.rank.value());
     EXPECT_GT(peak.measured_bytes, 0) << place;
     EXPECT_EQ(peak.measured_bytes, peak.predicted_bytes) << place;
   }
 }
 
-std::int64_t sum_of(const std::vector<Pipeline::Peak>& peaks) {
+std::int64_t sum_of(const std::vector<RankPeak>& peaks) {
   std::int64_t sum = 0;
-  for (const Pipeline::Peak& peak : peaks) sum += peak.measured_bytes;
+  for (const RankPeak& peak : peaks) sum += peak.measured_bytes;
   return sum;
 }
 
@@ -200,7 +200,7 @@ TEST(HeldBytes, are_not_counted_unless_requested) {
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   for (int step = 0; step < 2; ++step) pipeline.train_step(torch::ones({4, 8}), torch::arange(4)).wait();
-  for (const Pipeline::Peak& peak : pipeline.peak_activations()) {
+  for (const RankPeak& peak : Profiler(pipeline).local_peaks()) {
     EXPECT_EQ(peak.measured_bytes, 0);
     EXPECT_GT(peak.measured, 0);
     EXPECT_GT(peak.resident_bytes, 0);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "penstock/runtime/profiler.h"
 #include "tests/base/error_text.h"
 #include "tests/runtime/small_job.h"
 
@@ -47,7 +48,7 @@ TEST(Infer, gives_all_rows_in_order_for_any_batch_and_placement) {
           << shape.schedule << " with " << count << " rows";
       EXPECT_FALSE(result.output().requires_grad());
     }
-    for (const Pipeline::Peak& peak : pipeline.peak_activations()) {
+    for (const RankPeak& peak : Profiler(pipeline).local_peaks()) {
       EXPECT_EQ(peak.measured, 0);
       EXPECT_EQ(peak.predicted, 0);
     }

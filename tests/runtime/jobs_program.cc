@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/runtime/profiler.h"
 #include "tests/runtime/deep_job.h"
 #include "tests/runtime/outcome_line.h"
 #include "tests/runtime/small_job.h"
@@ -64,7 +65,7 @@ void run_deep(int stages) {
   for (const WeightGradients mode : {WeightGradients::stream, WeightGradients::fused})
     for (const test::DeepCase& one : test::deep_cases(world.stages(), mode)) {
       const test::DeepOutcome outcome = test::run_deep_job(world, one);
-      for (const Pipeline::Peak& peak : outcome.peaks)
+      for (const RankPeak& peak : outcome.peaks)
         require<Failure>(peak.measured == peak.predicted, one.name(), ": rank ", peak.rank.value(), " held ",
                          peak.measured, " micro-batches, predicted were ", peak.predicted);
       if (world.is_main()) test::print_outcome(one.name(), outcome.losses, outcome.parameters);

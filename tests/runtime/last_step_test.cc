@@ -3,6 +3,8 @@
 
 #include <future>
 
+#include "penstock/runtime/profiler.h"
+#include "penstock/runtime/weight_average.h"
 #include "tests/runtime/faulty_training.h"
 
 namespace penstock::test::last_step_test {
@@ -159,14 +161,14 @@ TEST(LastStep, of_accumulated_gradients_is_that_of_the_last_update) {
   for (int call = 0; call < 4; ++call) whole.step(call).wait();
   for (const char* event : {"backward", "b.bias"}) {
     FaultyJob job(three, {.keep_last_step = true});
-    job.pipeline.keep_average(0.5);
+    WeightAverage weights(job.pipeline, 0.5);
     job.pipeline.update_every(2);
     for (int call = 0; call < 5; ++call) job.step(call).wait();
     job.faults->fail(event, 0);
     EXPECT_THROW(
         {
           job.step(5).wait();
-          job.pipeline.trace();
+          Profiler(job.pipeline).trace();
         },
         RankFailure);
     EXPECT_EQ(differences(job.pipeline.state(), whole.pipeline.state()), "") << event;

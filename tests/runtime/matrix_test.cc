@@ -2,6 +2,7 @@
 // activations as validate() and simulate() predict.
 #include <gtest/gtest.h>
 
+#include "penstock/runtime/profiler.h"
 #include "tests/runtime/deep_job.h"
 
 namespace penstock::test::matrix_test {
@@ -35,7 +36,7 @@ TEST_P(Matrix, equals_one_rank_and_holds_the_predicted_activations) {
       const DeepOutcome outcome = run_deep_job(world, one);
       EXPECT_EQ(difference(alone.at(one.micro_batches), outcome), "") << one.name();
       const std::vector<int> simulated = simulated_peaks(one);
-      for (const Pipeline::Peak& peak : outcome.peaks) {
+      for (const RankPeak& peak : outcome.peaks) {
         EXPECT_EQ(peak.measured, peak.predicted) << one.name() << " rank " << peak.rank.value();
         EXPECT_EQ(peak.measured, simulated[peak.rank.index()]) << one.name();
       }

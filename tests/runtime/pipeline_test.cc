@@ -5,6 +5,7 @@
 #include <fstream>
 #include <mutex>
 
+#include "penstock/runtime/profiler.h"
 #include "tests/runtime/small_job.h"
 
 namespace penstock::test::pipeline_test {
@@ -306,7 +307,7 @@ TEST(Traces, contain_every_instruction_of_every_rank) {
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 3});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   for (int step = 0; step < 4; ++step) pipeline.train_step(inputs_of(12), targets_of(12));
-  const Trace trace = pipeline.trace();
+  const Trace trace = Profiler(pipeline).trace();
   ASSERT_EQ(trace.ranks.size(), 4u);
   for (std::size_t r = 0; r < 4; ++r) {
     ASSERT_EQ(trace.ranks[r].size(), 4u);

@@ -248,21 +248,20 @@ TEST(Average, equals_that_of_a_plain_loop) {
         for (auto& item : network.named_parameters()) average.at(item.key()).lerp_(item.value(), 1 - 0.9);
       };
     });
-    EXPECT_THROW(job.pipeline->use_average(true), ConfigError);
-    EXPECT_THROW(job.pipeline->keep_average(1), ConfigError);
+    EXPECT_THROW(WeightAverage(*job.pipeline, 1), ConfigError);
     job.pipeline->optimize_with([](auto p) { return torch::optim::SGD(p, 0.5); });
-    job.pipeline->keep_average(0.9);
+    WeightAverage weights(*job.pipeline, 0.9);
     for (int step = 0; step < 4; ++step) job.pipeline->train_step(job.inputs, job.targets);
-    expect_equal(job.pipeline->average_state(), average, "average");
+    expect_equal(weights.state(), average, "average");
     expect_equal(job.pipeline->state(), plain, "weights");
 
     const double loss = job.pipeline->evaluate(job.inputs, job.targets).loss();
-    job.pipeline->use_average(true);
+    weights.use(true);
     expect_equal(job.pipeline->state(), average, "in use");
     EXPECT_NE(job.pipeline->evaluate(job.inputs, job.targets).loss(), loss);
     const std::string text = error_text<ConfigError>([&] { job.pipeline->train_step(job.inputs, job.targets); });
-    EXPECT_TRUE(says(text, "use_average(false)")) << text;
-    job.pipeline->use_average(false);
+    EXPECT_TRUE(says(text, "use(false)")) << text;
+    weights.use(false);
     EXPECT_EQ(job.pipeline->evaluate(job.inputs, job.targets).loss(), loss);
     job.pipeline->train_step(job.inputs, job.targets).wait();
   }

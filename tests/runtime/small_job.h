@@ -50,7 +50,7 @@ struct JobOutcome {
   std::vector<double> losses;
   std::map<std::string, torch::Tensor> initial;     // on the main process
   std::map<std::string, torch::Tensor> parameters;  // on the main process
-  std::vector<Pipeline::Peak> peaks;
+  std::vector<RankPeak> peaks;
   std::vector<MessageCosts> costs;  // by step: of this process's first rank, until after it
 };
 
@@ -66,8 +66,8 @@ inline JobOutcome run_small_job(World& world, const JobOptions& options) {
     outcome.costs.push_back(rank.endpoint->message_costs());
   }
   outcome.parameters = pipeline.state();
-  outcome.peaks = pipeline.peak_activations();
-  const Trace trace = pipeline.trace();
+  outcome.peaks = Profiler(pipeline).local_peaks();
+  const Trace trace = Profiler(pipeline).trace();
   if (!world.is_main()) return outcome;
   const OrderCheck check = check_order(trace);
   require<InternalError>(check.steps > 0 && !check.violation, check.steps, " steps of the trace are complete; ",

@@ -2,6 +2,7 @@
 // with one stage, and equal up to rounding to a plain LibTorch loop.
 #include <gtest/gtest.h>
 
+#include "penstock/runtime/profiler.h"
 #include "tests/runtime/plain_loop.h"
 #include "tests/runtime/small_job.h"
 
@@ -118,7 +119,7 @@ TEST(LiveActivations, predicted_equals_measured) {
     for (int stages : {1, 2, 3, 4})
       for (int m : {1, 2, 3, 4, 7}) {
         const JobOutcome outcome = run_small_job(job({schedule, stages, m, Reduction::mean}));
-        for (const Pipeline::Peak& peak : outcome.peaks) {
+        for (const RankPeak& peak : outcome.peaks) {
           const int expected = schedule == std::string("gpipe") ? m : std::min(m, stages - peak.rank.value());
           EXPECT_EQ(peak.predicted, expected) << schedule << " p = " << stages << " m = " << m;
           EXPECT_EQ(peak.measured, expected) << schedule << " p = " << stages << " m = " << m;

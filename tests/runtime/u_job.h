@@ -96,7 +96,7 @@ inline std::vector<UCase> u_cases(int stages, Precision precision = Precision::f
 struct UOutcome {
   std::vector<double> losses;
   std::map<std::string, torch::Tensor> state;  // parameters and buffers, on the main process
-  std::vector<Pipeline::Peak> peaks;
+  std::vector<RankPeak> peaks;
 };
 
 /// What differs between two outcomes; empty where they are equal bit by bit.
@@ -132,7 +132,7 @@ inline UOutcome run_u_job(World& world, const UCase& one) {
     if (outcome.losses.size() == 2) outcome.losses.push_back(pipeline.evaluate(inputs, targets).loss());
   }
   outcome.state = pipeline.state();
-  outcome.peaks = pipeline.peak_activations();
+  outcome.peaks = Profiler(pipeline).local_peaks();
   return outcome;
 }
 

@@ -2,6 +2,7 @@
 // and without recompute, equals one rank bitwise, including running statistics.
 #include <gtest/gtest.h>
 
+#include "penstock/runtime/profiler.h"
 #include "tests/runtime/u_job.h"
 
 namespace penstock::test::u_matrix_test {
@@ -33,7 +34,7 @@ void expect_equal_to_one_rank(Precision precision, int replicas) {
       ++cases;
       const UOutcome outcome = run_u_job(world, one);
       EXPECT_EQ(difference(expected.at({one.micro_batches, one.weight_gradients}), outcome), "") << one.name();
-      for (const Pipeline::Peak& peak : outcome.peaks)
+      for (const RankPeak& peak : outcome.peaks)
         EXPECT_EQ(peak.measured, peak.predicted) << one.name() << " rank " << peak.rank.value();
     }
   }

@@ -81,7 +81,8 @@ double run(const Run& what) {
   if (what.optimizer == "sgd") pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9}));
   if (what.optimizer == "adamw") pipeline.optimize_with(adamw({.learning_rate = 0.01, .weight_decay = 0.01}));
   if (what.optimizer == "rmsprop") pipeline.optimize_with(rmsprop);
-  if (what.keeps_average) pipeline.keep_average(0.9);
+  std::optional<WeightAverage> average;
+  if (what.keeps_average) average.emplace(pipeline, 0.9);
   TrainerOptions options{.epochs = epochs, .learning_rate = LearningRatePlan{"cosine", 0.05, 4, false}};
   std::int64_t steps = 0;
   if (what.stop_at)

@@ -5,7 +5,7 @@
 #include "penstock/base/error.h"
 #include "penstock/model/trace_graph.h"
 #include "penstock/runtime/partition_network.h"
-#include "penstock/runtime/time_layers.h"
+#include "penstock/runtime/profiler.h"
 
 namespace penstock {
 

@@ -6,6 +6,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/pipeline.h"
+#include "penstock/runtime/profiler.h"
 #include "penstock/runtime/schedule_cache.h"
 #include "penstock/schedule/schedule.h"
 
@@ -74,7 +75,7 @@ StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const P
   StageCosts costs = options.costs.value_or(StageCosts::unit());
   costs.activation_bytes.clear();
   costs.weight_share = 0;
-  for (const StageBytes& stage : pipeline.activation_bytes()) {
+  for (const StageBytes& stage : Profiler(pipeline).activation_bytes()) {
     const auto most = static_cast<double>(std::max(stage.after_forward, stage.after_input_grad));
     costs.activation_bytes.push_back(most);
     if (most > 0) costs.weight_share = std::max(costs.weight_share, static_cast<double>(stage.after_input_grad) / most);

@@ -14,9 +14,8 @@
 #include "penstock/base/error.h"
 #include "penstock/model/trace_graph.h"
 #include "penstock/plan/planner.h"
-#include "penstock/runtime/layer_times.h"
 #include "penstock/runtime/partition_network.h"
-#include "penstock/runtime/time_layers.h"
+#include "penstock/runtime/profiler.h"
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/schedule.h"
 
@@ -126,7 +125,7 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   std::vector<Runs> passes{pass()};
   double pass_ms = 0;  // on every process the same
   for (const auto& run : passes.front())
-    if (run) pass_ms += run->steps.step * (how.steps + untimed_steps);
+    if (run) pass_ms += run->steps.step * (how.steps + TimedSteps::untimed);
   for (double left = how.passes_ms - pass_ms; left >= pass_ms && passes.size() < most_passes; left -= pass_ms)
     passes.push_back(pass());
   LayerCosts costs = costs_of(merged(passes), samples_per_replica(options, world.replicas()));
@@ -171,7 +170,7 @@ TimedRun timed_run(Pipeline& pipeline, const TimedBatch& batch) {
   TimedRun run;
   run.plan.schedule = strip(pipeline.schedule());
   run.plan.stages = layers_by_stage(pipeline.stages());
-  run.steps = pipeline.time_layers(batch.inputs, batch.targets, batch.steps);
+  run.steps = Profiler(pipeline).time_layers(batch.inputs, batch.targets, batch.steps);
   return run;
 }
 

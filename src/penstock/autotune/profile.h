@@ -6,7 +6,7 @@
 
 #include "penstock/plan/layer_costs.h"
 #include "penstock/plan/plan_file.h"
-#include "penstock/runtime/pipeline.h"
+#include "penstock/runtime/profiler.h"
 
 namespace penstock {
 
@@ -82,7 +82,7 @@ struct TimedBatch {
   int steps = 4;
 };
 
-/// Times `pipeline`. Collective; see Pipeline::time_layers.
+/// Times `pipeline`. Collective; see Profiler::time_layers.
 TimedRun timed_run(Pipeline& pipeline, const TimedBatch& batch);
 
 /// The costs, except for the kernels, from one run of each of profiled_steps with batches of `samples` per replica.

@@ -16,6 +16,7 @@
 #include "penstock/cli/job.h"
 #include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
+#include "penstock/runtime/profiler.h"
 #include "penstock/trace/trace.h"
 
 namespace penstock {
@@ -46,7 +47,7 @@ struct Steps {
 Steps time_steps(Pipeline& pipeline, const Batch& batch, const BenchFlags& flags) {
   Steps steps;
   for (std::int64_t step = -flags.warm_up; step < flags.steps; ++step) {
-    if (step == 0) pipeline.clear_trace();
+    if (step == 0) Profiler(pipeline).clear();
     const std::int64_t begin = now_ns();
     const StepResult result = pipeline.train_step(batch.inputs[0].narrow(0, 0, batch.inputs[0].size(0)), batch.targets);
     result.wait();
@@ -68,19 +69,18 @@ void save_start(Pipeline& pipeline, const Batch& batch, const std::string& path)
 }
 
 /// The memory of the ranks, one number each in rank order, before and after the steps.
-nlohmann::ordered_json memory_of(const std::vector<Pipeline::Peak>& before, const std::vector<Pipeline::Peak>& after) {
-  const auto each = [](const std::vector<Pipeline::Peak>& peaks, auto number) {
+nlohmann::ordered_json memory_of(const std::vector<RankPeak>& before, const std::vector<RankPeak>& after) {
+  const auto each = [](const std::vector<RankPeak>& peaks, auto number) {
     nlohmann::ordered_json numbers;
-    for (const Pipeline::Peak& peak : peaks) numbers.push_back(peak.*number);
+    for (const RankPeak& peak : peaks) numbers.push_back(peak.*number);
     return numbers;
   };
-  using Peak = Pipeline::Peak;
-  return {{"activations_predicted", each(after, &Peak::predicted)},
-          {"activations_measured", each(after, &Peak::measured)},
-          {"activation_bytes_predicted", each(after, &Peak::predicted_bytes)},
-          {"activation_bytes_measured", each(after, &Peak::measured_bytes)},
-          {"process_bytes_before", each(before, &Peak::resident_bytes)},
-          {"process_bytes_peak", each(after, &Peak::peak_resident_bytes)}};
+  return {{"activations_predicted", each(after, &RankPeak::predicted)},
+          {"activations_measured", each(after, &RankPeak::measured)},
+          {"activation_bytes_predicted", each(after, &RankPeak::predicted_bytes)},
+          {"activation_bytes_measured", each(after, &RankPeak::measured_bytes)},
+          {"process_bytes_before", each(before, &RankPeak::resident_bytes)},
+          {"process_bytes_peak", each(after, &RankPeak::peak_resident_bytes)}};
 }
 
 int bench_step(BenchFlags& flags) {
@@ -95,12 +95,12 @@ int bench_step(BenchFlags& flags) {
   const Batch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
   const auto pipeline = job.make_pipeline({.sample = [&] { return batch; }, .count_bytes = flags.memory});
   save_start(*pipeline, batch, flags.save_start);
-  std::vector<Pipeline::Peak> before, after;
-  if (flags.memory) before = pipeline->peaks_of_all_ranks();
+  std::vector<RankPeak> before, after;
+  if (flags.memory) before = Profiler(*pipeline).peaks();
   const Steps steps = time_steps(*pipeline, batch, flags);
-  if (flags.memory) after = pipeline->peaks_of_all_ranks();
+  if (flags.memory) after = Profiler(*pipeline).peaks();
   const std::vector<double>& times = steps.milliseconds;
-  const Trace trace = pipeline->trace();
+  const Trace trace = Profiler(*pipeline).trace();
   if (!job.world().is_main()) return 0;
 
   const Account step = account(trace);
@@ -153,7 +153,7 @@ std::optional<StepFigures> measured_figures(Job& job, const BenchFlags& flags) {
   const Batch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
   const auto pipeline = job.make_pipeline({.sample = [&] { return batch; }});
   time_steps(*pipeline, batch, flags);
-  const Trace trace = pipeline->trace();
+  const Trace trace = Profiler(*pipeline).trace();
   if (!job.world().is_main()) return std::nullopt;
 
   const Account step = account(trace);

@@ -23,6 +23,7 @@
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/weight_file.h"
 #include "penstock/plan/plan.h"
+#include "penstock/runtime/profiler.h"
 #include "penstock/trace/trace.h"
 #include "penstock/train/train.h"
 #include "penstock/transport/launch_environment.h"
@@ -346,7 +347,7 @@ int train(TrainFlags flags) {
   if (!flags.save_weights.empty()) save_state(flags, *pipeline, world, vocabulary);
 
   if (!flags.shows_steps()) return 0;
-  Trace trace = pipeline->trace();
+  Trace trace = Profiler(*pipeline).trace();
   if (flags.job.planned_ms) trace.settings[planned_ms_setting] = say(*flags.job.planned_ms);
   if (world.is_main()) show_steps(flags, out, *pipeline, trace);
   return 0;

@@ -64,7 +64,7 @@ struct PipelineOptions {
   std::optional<std::vector<std::int64_t>> boundary_shape = std::nullopt;
   /// Recomputes every layer's activations in the backward pass, unless the layer's annotation overrides it.
   bool recompute = false;
-  /// Pipeline::Peak also reports bytes. Costs time: every allocation is observed.
+  /// RankPeak also reports bytes. Costs time: every allocation is observed.
   bool count_bytes = false;
   /// The device of the stages. "auto": a GPU where LibTorch finds one, rank r on cuda:(r mod count), otherwise the CPU;
   /// "cpu"; "cuda": rank r of a host on cuda:(r mod count); "cuda:1": all ranks on that one. Pipeline::options() holds

@@ -12,12 +12,12 @@
 #include "penstock/runtime/gradient_reducer.h"
 #include "penstock/runtime/loss_scaler.h"
 #include "penstock/runtime/optimizer.h"
+#include "penstock/runtime/parameter_averages.h"
 #include "penstock/runtime/rank_setting.h"
 #include "penstock/runtime/stage.h"
 #include "penstock/runtime/stage_history.h"
 #include "penstock/runtime/stage_placement.h"
 #include "penstock/runtime/step_job.h"
-#include "penstock/runtime/weight_average.h"
 
 namespace penstock {
 
@@ -34,7 +34,7 @@ class ParameterUpdater {
   void add_optimizers();
   /// Adds a hook that runs on the gradients of an update, after their reduction and before clipping.
   void add_hook(const GradientHook& hook) { hooks_.push_back(hook); }
-  WeightAverage& average() { return average_; }
+  ParameterAverages& average() { return average_; }
   /// The state of the optimisers of one stage, in tensors that may share their memory.
   OptimizerState optimizer_state(StageId stage) const;
   /// Copies the state of these optimisers from `state`, which may hold others' too. Throws as Optimizer::load_state.
@@ -85,7 +85,7 @@ class ParameterUpdater {
   std::set<std::string> optimized_;          // names of the parameters in optimizers_
   std::vector<GradientHook> hooks_;
   std::set<StageId> hooked_;  // stages whose gradients the hooks have processed in this step
-  WeightAverage average_;
+  ParameterAverages average_;
   const StepJob* job_ = nullptr;
   std::optional<double> gradient_norm_;  // of the running job, after its NORM; divided by the loss scale
   torch::Tensor norm_on_device_;         // the same, while no rank has read it

@@ -12,18 +12,12 @@
 #include "penstock/runtime/checkpoint_loader.h"
 #include "penstock/runtime/load_state.h"
 #include "penstock/runtime/partition_network.h"
-#include "penstock/runtime/peaks.h"
 #include "penstock/runtime/pipeline_impl.h"
 #include "penstock/runtime/pipeline_states.h"
 #include "penstock/runtime/recovered_state.h"
 #include "penstock/runtime/saver_parts.h"
-#include "penstock/runtime/time_layers.h"
 #include "penstock/schedule/schedule.h"
-#include "penstock/trace/transits.h"
 #include "penstock/transport/device_hand_over.h"
-#include "penstock/world/agreement.h"
-#include "penstock/world/cache_share.h"
-#include "penstock/world/collectives.h"
 #include "penstock/world/gather.h"
 
 namespace penstock {
@@ -252,128 +246,6 @@ std::optional<Manifest> Pipeline::load(const std::string& path) {
   if (const auto& from = loaded.manifest)
     impl_->jobs.continue_after(static_cast<std::uint64_t>(from->step), learning_rate_in(from->states));
   return loaded.manifest;
-}
-
-void Pipeline::keep_average(double decay) {
-  require<ConfigError>(decay >= 0 && decay < 1, "an average of the weights with a decay of ", decay,
-                       ": give a number from 0 on and below 1, such as 0.999");
-  impl_->require_own_values();
-  impl_->on_each_rank([&](RankRunner& runner) { runner.updater().average().keep(decay); });
-  impl_->keeps_average = true;
-}
-
-void Pipeline::use_average(bool average) {
-  require<ConfigError>(impl_->keeps_average,
-                       "use_average, but no average is kept: call keep_average(decay) before training");
-  impl_->parts.require_whole_steps("use_average");
-  if (average == impl_->uses_average) return;
-  impl_->on_each_rank([](RankRunner& runner) { runner.updater().average().swap(); });
-  impl_->uses_average = average;
-}
-
-std::map<std::string, torch::Tensor> Pipeline::average_state() {
-  const bool before = impl_->uses_average;
-  use_average(true);
-  std::map<std::string, torch::Tensor> average = state();
-  use_average(before);
-  return average;
-}
-
-// Measurements.
-
-Trace Pipeline::trace() {
-  impl_->drain();
-  Trace trace;
-  trace.schedule = schedule();
-  trace.replicas = world().replicas();
-  for (const auto& [field, value] : impl_->fingerprint()) trace.settings[field] = value;
-  trace.settings["transport"] = world().transport();
-  note_layers(stages(), options().layer_costs, trace);
-  const Tag tag = impl_->runners->next_gathering();
-  impl_->runners->run([&](RankRunner& runner) {
-    auto steps = gather_steps(runner.context(), tag, runner.recorder().steps());
-    if (runner.context().rank == WorldRank(0)) trace.ranks = std::move(steps);
-  });
-  fill_in_transits(trace);
-  return trace;
-}
-
-void Pipeline::clear_trace() {
-  impl_->on_each_rank([](RankRunner& runner) { runner.recorder().clear(); });
-}
-
-TimedSteps Pipeline::time_layers(const BatchTensors& inputs, const BatchTensors& targets, int steps) {
-  require<ConfigError>(steps >= 1, "layers timed over ", steps, " steps: give at least 1");
-  const auto run = [&](int count) {
-    while (count-- > 0) train_step(inputs, targets).wait();
-  };
-  run(untimed_steps - 1);
-  clear_trace();
-  run(1);
-  impl_->on_each_rank([](RankRunner& runner) { runner.clocks().set_running(true); });
-  run(steps);
-  const Trace steps_taken = trace();
-  const Tag tag = impl_->runners->next_gathering();
-  std::vector<NodeTimes> nodes;  // of replica 0
-  impl_->on_each_rank([&](RankRunner& runner) {
-    const bool is_first = runner.context().replica() == Replica(0);
-    const auto own = is_first ? runner.clocks().times(static_cast<std::size_t>(steps)) : std::vector<NodeTimes>();
-    for (const auto& of_rank : gather_records(runner.context(), tag, own, "the times of its layers"))
-      nodes.insert(nodes.end(), of_rank.begin(), of_rank.end());
-    runner.clocks().set_running(false);
-  });
-  return timed_steps_from(
-      decided_on_rank_0(world(), impl_->number, Topic::layer_times, [&](const RankContext& context) {
-        TimedSteps combined = put_together(stages(), nodes, steps_taken);
-        if (options().device == "cpu")
-          combined.costs.cache_bytes = static_cast<double>(cache_share(ranks_on_host(*context.endpoint)));
-        return to_text(combined);
-      }));
-}
-
-std::vector<Pipeline::Peak> Pipeline::peak_activations() {
-  impl_->drain();
-  std::vector<Peak> peaks;
-  for (const auto& runner : impl_->runners->all()) peaks.push_back(peak_of(runner->context().rank, *runner));
-  return peaks;
-}
-
-std::vector<StageBytes> Pipeline::activation_bytes() {
-  require<ConfigError>(options().count_bytes,
-                       "bytes of activations are asked for, but not counted: set PipelineOptions::count_bytes");
-  impl_->drain();
-  const Tag tag = impl_->runners->next_gathering();
-  std::vector<StageBytes> stages(static_cast<std::size_t>(schedule().stage_count()));  // on world rank 0's process
-  impl_->runners->run([&](RankRunner& runner) {
-    const std::vector<StageBytes> own = runner.executor().held_bytes()->stage_bytes();
-    for (const auto& of_rank : gather_records(runner.context(), tag, own, "the bytes of its activations"))
-      for (const StageBytes& bytes : of_rank) {
-        StageBytes& most = stages[bytes.stage.index()];
-        most.after_forward = std::max(most.after_forward, bytes.after_forward);
-        most.after_input_grad = std::max(most.after_input_grad, bytes.after_input_grad);
-      }
-  });
-  std::istringstream text(decided_on_rank_0(world(), impl_->number, Topic::layer_times, [&](const RankContext&) {
-    std::string numbers;
-    for (const StageBytes& bytes : stages) numbers += say(bytes.after_forward, ' ', bytes.after_input_grad, '\n');
-    return numbers;
-  }));
-  for (int stage = 0; StageBytes & bytes : stages) {
-    bytes.stage = StageId(stage++);
-    text >> bytes.after_forward >> bytes.after_input_grad;
-  }
-  return stages;
-}
-
-std::vector<Pipeline::Peak> Pipeline::peaks_of_all_ranks() {
-  impl_->drain();
-  std::vector<Peak> peaks;
-  const Tag tag = impl_->runners->next_gathering();
-  impl_->runners->run([&](RankRunner& runner) {
-    auto all = gather_peaks(runner.context(), tag, peak_of(runner.context().rank, runner));
-    if (runner.context().rank == WorldRank(0)) peaks = std::move(all);
-  });
-  return peaks;
 }
 
 }  // namespace penstock

@@ -24,14 +24,10 @@
 #include "penstock/runtime/gradient_hook.h"
 #include "penstock/runtime/infer.h"
 #include "penstock/runtime/invalid_loss.h"
-#include "penstock/runtime/layer_times.h"
 #include "penstock/runtime/optimizer.h"
 #include "penstock/runtime/options.h"
 #include "penstock/runtime/parameter_groups.h"
-#include "penstock/runtime/rank_peak.h"
 #include "penstock/runtime/result.h"
-#include "penstock/runtime/stage_bytes.h"
-#include "penstock/trace/recorder.h"
 #include "penstock/world/world.h"
 
 namespace penstock {
@@ -167,7 +163,7 @@ class Pipeline {
   std::unique_ptr<CheckpointSaver> checkpoints(const SaverOptions& options);
   /// Continues from the newest checkpoint of a folder that is complete and undamaged, or from the one whose directory
   /// `path` is: the next step is the one that followed it, whatever the partition, the schedule, the transport and the
-  /// number of ranks were. To be called after optimize_with() and keep_average(). Damaged checkpoints are logged and
+  /// number of ranks were. To be called after optimize_with(), and after making a WeightAverage. Damaged checkpoints are logged and
   /// skipped. Returns its manifest; none where there is no such checkpoint. Every process reads the tensors of its own
   /// ranks. Collective. Throws ConfigError for the checkpoint of another network (then nothing changes) or of another
   /// optimiser (then load another state before going on), and DataError if the folder cannot be read, or no checkpoint
@@ -176,31 +172,12 @@ class Pipeline {
   /// The settings on which the bits of results depend, to be compared with those of a manifest: differences().
   BitSettings bit_settings() const;
 
-  /// Maintains an exponential moving average of the trained parameters. It starts from their present values; each
-  /// update sets it to decay * average + (1 - decay) * parameter. Collective, like all calls below. Throws ConfigError
-  /// unless 0 <= decay < 1.
-  void keep_average(double decay);
-  /// True: evaluate(), infer(), state() and the like use the average instead of the parameters, until the call with
-  /// false. Training in between throws ConfigError. Throws ConfigError without keep_average, and while gradients await
-  /// their update.
-  void use_average(bool average);
-  /// state() with the average instead of the trained parameters: on the main process; empty on the others.
-  std::map<std::string, torch::Tensor> average_state();
-
   /// Copies the values of state() into `network`, which is the network the pipeline was made from or one of the same
   /// structure, for use without a pipeline. Changes `network` on the main process alone. Collective. Throws
   /// ConfigError, naming the tensor, where names or shapes differ.
   void copy_state_to(Cell& network);
   void copy_state_to(torch::nn::Module& network);
 
-  /// The recorded spans of the newest steps of all ranks, on the main process; no ranks on the others. Collective.
-  Trace trace();
-  /// Runs steps + 2 training steps and returns the time of every layer in the last `steps`, the same on every process.
-  /// The measurement costs about a microsecond per layer. Collective; the steps update the parameters. Throws DataError
-  /// for names of layers that a cost file cannot hold (docs/cost_file.md).
-  TimedSteps time_layers(const BatchTensors& inputs, const BatchTensors& targets, int steps);
-  /// Discards the spans recorded on this process, for use after warm-up steps.
-  void clear_trace();
   /// Sets the learning rate of every optimiser for the steps that are submitted from now on. Throws ConfigError for a
   /// rate that is negative or not finite.
   void set_learning_rate(double rate);
@@ -212,18 +189,10 @@ class Pipeline {
   void freeze(const std::string& name);
   void unfreeze(const std::string& name);
 
-  using Peak = RankPeak;
-  /// Peak activations of this process's ranks. Waits for all submitted steps.
-  std::vector<Peak> peak_activations();
-  /// Peak activations of all ranks, on the main process; empty on the others. Collective; waits for all submitted
-  /// steps.
-  std::vector<Peak> peaks_of_all_ranks();
-  /// Per stage, the bytes of the activations of one micro-batch in the training steps so far but the first; the largest
-  /// of all replicas; 0 before the second step. Collective; waits for all submitted steps; the same on every process.
-  /// Throws ConfigError without PipelineOptions::count_bytes.
-  std::vector<StageBytes> activation_bytes();
-
  private:
+  friend class Profiler;
+  friend class WeightAverage;
+
   void set_optimizer(const OptimizerFactory& factory);
 
   std::unique_ptr<PipelineImpl> impl_;

@@ -101,7 +101,8 @@ void PipelineImpl::drain() {
 }
 
 void PipelineImpl::require_own_values() const {
-  require<ConfigError>(!uses_average, "training while the average replaces the weights: call use_average(false) first");
+  require<ConfigError>(!uses_average,
+                       "training while the average replaces the weights: call WeightAverage::use(false) first");
 }
 
 StepResult PipelineImpl::forward_backward(const BatchTensors& inputs, const BatchTensors& targets,

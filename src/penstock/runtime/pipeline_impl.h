@@ -57,7 +57,6 @@ class PipelineImpl {
   std::optional<Inferences> inferences;
   std::set<std::string> damaged;  // checkpoints that load() skipped
   bool has_optimizer = false;
-  bool keeps_average = false;
   bool uses_average = false;
   int exceptions = std::uncaught_exceptions();  // may be above 0 where a destructor makes the pipeline
 };

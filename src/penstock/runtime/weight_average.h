@@ -1,36 +1,29 @@
-// The exponential moving average of the parameters of a rank's stages.
+// An exponential moving average of a pipeline's trained parameters.
 #pragma once
 
 #include <map>
-#include <optional>
 #include <string>
 
-#include "penstock/runtime/stage.h"
+#include "penstock/runtime/pipeline.h"
 
 namespace penstock {
 
-/// Used on its rank's thread.
+/// Each update sets the average to decay * average + (1 - decay) * parameter. Checkpoints contain the average: make
+/// this object before Pipeline::load(). Every call is collective. Not thread-safe, like the pipeline, which must outlive
+/// it. A pipeline has one average, and keeps it up to date until the pipeline ends.
 class WeightAverage {
  public:
-  /// `stages` must outlive it.
-  explicit WeightAverage(const RankStages& stages) : stages_(stages) {}
+  /// The average starts from the present parameters. Throws ConfigError unless 0 <= decay < 1.
+  WeightAverage(Pipeline& pipeline, double decay);
 
-  /// Starts averages of the trained parameters, from their present values.
-  void keep(double decay);
-  /// To be called after each update of `stage`. Does nothing unless averages are kept.
-  void add(const Stage& stage);
-  /// The averages of one stage, by parameter.
-  const std::map<std::string, torch::Tensor>& of(StageId stage) { return averages_[stage]; }
-  /// Where averages are kept, takes those of a stage from `averages`, and the value of a trained parameter that they
-  /// lack.
-  void load(const Stage& stage, const std::map<std::string, torch::Tensor>& averages);
-  /// Exchanges the values of parameters and their averages.
-  void swap();
+  /// True: evaluate(), infer(), state() and the like use the average instead of the parameters, until use(false).
+  /// Training in between throws ConfigError. Throws ConfigError while gradients await their update.
+  void use(bool average);
+  /// Pipeline::state() with the average instead of the trained parameters: on the main process; empty on the others.
+  std::map<std::string, torch::Tensor> state();
 
  private:
-  const RankStages& stages_;
-  std::optional<double> decay_;
-  std::map<StageId, std::map<std::string, torch::Tensor>> averages_;  // by parameter
+  Pipeline& pipeline_;
 };
 
 }  // namespace penstock

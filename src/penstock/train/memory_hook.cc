@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <ostream>
 
+#include "penstock/runtime/profiler.h"
 #include "penstock/train/hooks.h"
 #include "penstock/train/line_format.h"
 #include "penstock/train/trainer.h"
@@ -16,7 +17,7 @@ void MemoryHook::after_epoch(const EpochReport& report) {
   use.resident_bytes = resident_bytes();
   // The kernel updates its maximum lazily, so it may be below the present value.
   use.peak_resident_bytes = std::max(peak_resident_bytes(), use.resident_bytes);
-  for (const Pipeline::Peak& peak : trainer_->pipeline().peak_activations()) {
+  for (const RankPeak& peak : Profiler(trainer_->pipeline()).local_peaks()) {
     use.peak_activations = std::max(use.peak_activations, peak.measured);
     use.peak_activation_bytes = std::max(use.peak_activation_bytes, peak.measured_bytes);
   }
