@@ -6,6 +6,7 @@ does, are skipped where no Python can import torch.
 """
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -24,6 +25,9 @@ from torch_python import NONE, torch_python
 GLOO_RUN = os.path.join(ROOT, "tests", "support", "gloo_run.py")
 STEPS = ["--steps", "6", "--log-every", "1"]
 JOB = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+INCOMPLETE = "the world is incomplete after 1 s (the start deadline): "
+START_ALL = " not joined: start all ranks, or set a longer start deadline"
+FREE_PORT = "start rank 0, or take a port of its host that is free for all ranks"
 
 
 # A store that outlives the processes of a job, as the one of torchrun's agent does. It prints its port.
@@ -199,26 +203,21 @@ class GlooJobs(GlooJobsBase):
         mixed, digest, other = self.program_of_two_builds()
         code, out, err = self.run_program(*self.train(*STEPS, "--stages", "3"), ranks=3, program=mixed)
         self.assertEqual((code, out), (2, ""), err)
-        one, two = rf"penstock [0-9.]+ \({digest}\) with LibTorch .*", rf"penstock [0-9.]+ \({other}\) with LibTorch .*"
-        for line, (prefix, own, who, others) in zip(sorted(self.sayings(err)), (
-                (r"\[rank 1\] rank 1", two, "rank 0", one), (r"\[rank 2\] rank 2", one, "rank 1", two),
-                ("rank 0", one, "rank 1", two)), strict=True):
-            self.assertRegex(line,
-                             f"^{prefix} runs {own}, and {who} runs {others}: install the same build on all hosts$")
+        message = (rf"rank 1 runs penstock [0-9.]+ \({other}\) with LibTorch .*, and rank 0 runs penstock [0-9.]+ "
+                   rf"\({digest}\) with LibTorch .*: install the same build on all hosts")
+        for line, prefix in zip(sorted(self.sayings(err)), (r"\[rank 1\] ", r"\[rank 2\] ", ""), strict=True):
+            self.assertRegex(line, f"^{prefix}{message}$")
 
     def refusal_in(self, environment, *flags):
         return self.complaint_of(*self.train(*STEPS, "--stages", "2", "--start-deadline", "1", *flags),
                                  environment=environment)
 
-    def test_a_rank_that_never_comes_is_named(self):
+    def test_a_rank_that_never_joins_is_named(self):
         port = str(gloo_run.free_port())
-        self.assertEqual(self.refusal_in(JOB | {"MASTER_PORT": port}),
-                         "the world is incomplete after 1 s (the start deadline, at the rendezvous): rank 1 has not "
-                         "come")
+        self.assertEqual(self.refusal_in(JOB | {"MASTER_PORT": port}), INCOMPLETE + "rank 1 has" + START_ALL)
         self.assertEqual(self.refusal_in(JOB | {"MASTER_PORT": port, "RANK": "1"}),
-                         "[rank 1] the world is incomplete after 1 s (the start deadline, at the rendezvous): rank 1 "
-                         f"does not reach the store at 127.0.0.1:{port} (MASTER_ADDR and MASTER_PORT), which rank 0 "
-                         "opens")
+                         f"[rank 1] {INCOMPLETE}rank 1 does not reach the store at 127.0.0.1:{port} (MASTER_ADDR and "
+                         "MASTER_PORT), which rank 0 opens: " + FREE_PORT)
 
     def test_a_signal_during_the_start_ends_a_process_at_once(self):
         for flags in (["--checkpoint", "run"], ["--save-weights", "weights.safetensors"]):
@@ -232,10 +231,9 @@ class GlooJobs(GlooJobsBase):
                 run.send_signal(signal.SIGTERM)
                 self.assertEqual(self.ends_of([run]), [(-signal.SIGTERM, "", [])])
 
-    def test_every_process_that_has_come_names_those_that_have_not(self):
+    def test_every_process_that_has_joined_names_those_that_have_not(self):
         port = gloo_run.free_port()
-        missing = ("the world is incomplete after 5 s (the start deadline, at the rendezvous): rank 1 has not come; "
-                   "rank 3 has not come")
+        missing = INCOMPLETE.replace("1 s", "5 s") + "rank 1 and rank 3 have" + START_ALL
         self.expect_refusals([self.start_rank(rank, 4, port, "--start-deadline", "5") for rank in (0, 2)],
                              missing, "[rank 2] " + missing)
 
@@ -245,26 +243,29 @@ class GlooJobs(GlooJobsBase):
                 port = gloo_run.free_port()
                 message = (f"rank 1 was started with WORLD_SIZE={second}, rank 0 with {first}: start all ranks with "
                            "the same number")
-                self.expect_refusals([self.start_rank(0, first, port), self.start_rank(1, second, port)],
-                                     message, "[rank 1] " + message)
+                self.expect_refusals([self.start_rank(rank, size, port, "--start-deadline", "5")
+                                      for rank, size in enumerate((first, second))], message, "[rank 1] " + message)
 
     def test_a_rank_that_was_started_twice(self):
         port = gloo_run.free_port()
-        runs = [self.start_rank(rank, 3, port) for rank in (0, 1, 1)]
-        message = "rank 1 was started twice, as process {} and as process {}: start each process with a rank of its own"
-        message = message.format(*sorted(run.pid for run in runs[1:]))
-        self.expect_refusals(runs, message, "[rank 1] " + message, "[rank 1] " + message)
+        # Rank 0, which holds the store, is more patient.
+        runs = [self.start_rank(rank, 3, port, "--start-deadline", deadline)
+                for rank, deadline in ((0, "9"), (1, "5"), (1, "5"))]
+        missing = INCOMPLETE.replace("1 s", "5 s") + "rank 2 has" + START_ALL
+        first, *twins = self.ends_of(runs)
+        self.assertEqual(first, (2, "", ["penstock: " + missing.replace("5 s", "9 s")]))
+        twice = (INCOMPLETE.replace("1 s", "5 s") + "rank 1 was started twice, as process {} and as process {}: start "
+                 "each process with a rank of its own")
+        pids = [run.pid for run in runs[1:]]
+        self.assertIn(sorted(lines[0] for _, _, lines in twins),
+                      [sorted("penstock: [rank 1] " + said for said in (missing, twice.format(*order)))
+                       for order in (pids, pids[::-1])])
 
     def test_addresses_that_cannot_be(self):
-        # No server of names has to be asked for this one. It is looked up for three seconds; in Kubernetes it might have an
-        # address even later.
-        self.assertRegex(self.complaint_in(JOB | {"MASTER_ADDR": "host..a"}),
-                         r"^MASTER_ADDR=host\.\.a: this host finds no address of that name \(.*\); set it to the name "
-                         "or address of the host of rank 0$")
-        waits = {"MASTER_ADDR": "host..a", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-        self.assertRegex(self.refusal_in(JOB | waits),
-                         r"^the world is incomplete after 1 s \(the start deadline, at the rendezvous\): rank 0 does "
-                         r"not reach the store at host\.\.a:1 .*; the name has no address \(.*\)$")
+        # No server of names has to be asked for this one.
+        self.assertRegex(self.refusal_in(JOB | {"MASTER_ADDR": "host..a"}),
+                         "^" + re.escape(INCOMPLETE) + r"rank 0 does not reach the store at host\.\.a:1 .*: the name has "
+                         r"no address \(.*\); set MASTER_ADDR to the name or address of the host of rank 0$")
         self.assertEqual(self.complaint_in(JOB | {"GLOO_SOCKET_IFNAME": "lo,nope0"}),
                          "GLOO_SOCKET_IFNAME=nope0: this host has no such network interface; take one that `ip link` "
                          "shows, or unset it")
@@ -274,11 +275,10 @@ class GlooJobs(GlooJobsBase):
             other.bind(("127.0.0.1", 0))
             other.listen()
             port = other.getsockname()[1]
+            expected = (f"[rank 1] {INCOMPLETE}rank 1 does not reach the store at 127.0.0.1:{port} (MASTER_ADDR and "
+                        "MASTER_PORT), which rank 0 opens: " + FREE_PORT)
             # It waits for a request, as HTTP does.
-            self.assertEqual(self.refusal_in(JOB | {"MASTER_PORT": str(port), "RANK": "1"}),
-                             "[rank 1] the world is incomplete after 1 s (the start deadline, at the rendezvous): rank "
-                             f"1 does not reach the store at 127.0.0.1:{port} (MASTER_ADDR and MASTER_PORT), which rank "
-                             "0 opens; a program listens there, and does not answer as a store does")
+            self.assertEqual(self.refusal_in(JOB | {"MASTER_PORT": str(port), "RANK": "1"}), expected)
 
             def speak():
                 with contextlib.suppress(OSError):
@@ -290,10 +290,7 @@ class GlooJobs(GlooJobsBase):
             speaker = threading.Thread(target=speak)
             speaker.start()
             try:
-                self.assertEqual(self.complaint_in(JOB | {"MASTER_PORT": str(port), "RANK": "1"}),
-                                 f"[rank 1] rank 1 does not reach the store at 127.0.0.1:{port} (MASTER_ADDR and "
-                                 "MASTER_PORT), which rank 0 opens: another program answers there; take a free port of "
-                                 "rank 0's host for all ranks")
+                self.assertEqual(self.refusal_in(JOB | {"MASTER_PORT": str(port), "RANK": "1"}), expected)
             finally:
                 other.shutdown(socket.SHUT_RDWR)
                 speaker.join()
@@ -362,19 +359,16 @@ class OneStoreForSeveralStarts(GlooJobsBase):
     def test_a_start_that_failed_leaves_nothing(self):
         for rank in (1, 0):
             with self.subTest(rank=rank):
-                message = ("the world is incomplete after 1 s (the start deadline, at the rendezvous): "
-                           f"rank {1 - rank} has not come")
+                message = f"{INCOMPLETE}rank {1 - rank} has{START_ALL}"
                 self.expect_refusals([self.rank(rank, 2, "--start-deadline", "1")], "[rank 1] " * rank + message)
         self.expect_training([self.rank(rank, 2) for rank in range(2)])
 
     def test_a_rank_that_was_started_twice_while_the_job_runs(self):
-        former = self.running_job()
-        for rank in (1, 0):
-            with self.subTest(rank=rank):
-                run = self.rank(rank, 2)
-                first, second = sorted((former[rank].pid, run.pid))
-                self.expect_refusals([run], "[rank 1] " * rank + f"rank {rank} was started twice, as process {first} "
-                                     f"and as process {second}: start each process with a rank of its own")
+        self.running_job()
+        self.expect_refusals([self.rank(1, 2, "--start-deadline", "1")],
+                             f"[rank 1] {INCOMPLETE}rank 0 has{START_ALL}; if the job that has met in this store before "
+                             "still runs, rank 1 was started twice")
+        self.expect_refusals([self.rank(0, 2, "--start-deadline", "1")], f"{INCOMPLETE}rank 1 has{START_ALL}")
 
 
 if __name__ == "__main__":

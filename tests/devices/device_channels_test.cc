@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "penstock/transport/host_id.h"
+#include "penstock/transport/peer_processes.h"
 #include "penstock/transport/physical_device.h"
 #include "penstock/world/rank_device.h"
 #include "tests/devices/joined_here.h"

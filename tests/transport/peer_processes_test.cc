@@ -1,7 +1,10 @@
 #include "penstock/transport/peer_processes.h"
 
+#include <string_view>
+
 #include <gtest/gtest.h>
 
+#include "penstock/base/error.h"
 #include "tests/transport/child.h"
 
 namespace penstock::peer_processes_test {
@@ -33,14 +36,35 @@ TEST(PeerProcesses, report_one_that_ended_before_it_was_watched) {
   EXPECT_EQ(peers.ended()->rank, WorldRank(3));
 }
 
-TEST(PeerProcesses, of_one_number_are_told_apart_by_their_start) {
+TEST(PeerProcesses, that_do_not_respond_are_told_apart) {
   Child child;
-  const std::int64_t number = child.name().number;
-  const std::uint64_t start = start_of_process(number);
-  EXPECT_GE(start, start_of_process(::getpid()));
-  EXPECT_GT(start_of_process(::getpid()), 0U);
+  ProcessPlace place{host_id(), child.name()};
+  const auto is = [&](const char* what) { return say(" (process ", place.process.number, ") ", what); };
+  EXPECT_EQ(trouble_with(place), "");
+  ::kill(static_cast<pid_t>(place.process.number), SIGSTOP);
+  siginfo_t ignored;
+  ::waitid(P_PID, static_cast<id_t>(place.process.number), &ignored, WSTOPPED | WNOWAIT);
+  EXPECT_EQ(trouble_with(place), is("is stopped"));
+  child.kill();
+  EXPECT_EQ(trouble_with(place), is("has ended"));
   child.end();
-  EXPECT_NE(start_of_process(number), start);
+  EXPECT_EQ(trouble_with(place), is("has ended"));
+  ++place.host;
+  EXPECT_EQ(trouble_with(place), "") << "of another host nothing is known";
+  place = {host_id(), {place.process.numbered_by + 1, place.process.number}};
+  EXPECT_EQ(trouble_with(place), "") << "of another container nothing is known";
+}
+
+Environment on_host(const char* name) {
+  return [name](const char* variable) { return std::string_view(variable) == host_variable ? name : nullptr; };
+}
+
+TEST(HostId, is_the_same_for_all_processes_of_a_host_and_can_be_overridden) {
+  EXPECT_NE(host_id(), 0u);
+  EXPECT_EQ(host_id(on_host(nullptr)), host_id(on_host("")));
+  EXPECT_EQ(host_id(on_host("a")), host_id(on_host("a")));
+  EXPECT_NE(host_id(on_host("a")), host_id(on_host("b")));
+  EXPECT_NE(host_id(on_host("a")), host_id(on_host(nullptr)));
 }
 
 // A container numbers its processes anew: the same number may be another process here.

@@ -20,6 +20,6 @@ assert done.stdout == "pairs and all: 0 bits differ\n", done.stdout
 
 missing = run("missing")
 assert missing.returncode != 0
-who = "a process of the given communicator has not made this world" if by == "mpi" else "rank 1 has not come"
-assert "the world is incomplete after 0.5 s (the start deadline, at " in missing.stderr, missing.stderr
+who = "a process of the given communicator has not made this world" if by == "mpi" else "rank 1 has not joined"
+assert "the world is incomplete after 0.5 s (the start deadline): " in missing.stderr, missing.stderr
 assert who in missing.stderr, missing.stderr

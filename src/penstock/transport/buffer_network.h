@@ -17,12 +17,6 @@
 
 namespace penstock {
 
-/// Where the process of a rank runs.
-struct ProcessPlace {
-  std::uint64_t host = 0;  // host_id()
-  ProcessName process = {};
-};
-
 /// One process's endpoint. It is open for all processes from its construction on. Functions are called by one thread at
 /// a time, which holds calls(), unless their comment says otherwise.
 class BufferNetwork {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "penstock/transport/device_channels.h"
-#include "penstock/transport/gloo_rendezvous.h"
 #include "penstock/transport/joined_processes.h"
+#include "penstock/transport/joining/gloo_rendezvous.h"
 #include "penstock/transport/process_endpoint.h"
 
 namespace penstock {

@@ -9,7 +9,7 @@
 #include "penstock/base/error.h"
 #include "penstock/transport/build_identity.h"
 #include "penstock/transport/control_messages.h"
-#include "penstock/transport/host_id.h"
+#include "penstock/transport/peer_processes.h"
 
 namespace penstock {
 MpiNetwork::MpiNetwork(MPI_Comm communicator, std::chrono::milliseconds start_deadline) {

@@ -18,7 +18,7 @@
 
 #include "penstock/transport/buffer_network.h"
 #include "penstock/transport/exit_watch.h"
-#include "penstock/transport/mpi_runtime.h"
+#include "penstock/transport/joining/mpi_runtime.h"
 
 namespace penstock {
 

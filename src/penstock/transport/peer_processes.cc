@@ -6,23 +6,44 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <fstream>
-#include <sstream>
-#include <string>
+
+#include "penstock/base/error.h"
+#include "penstock/base/text_hash.h"
 
 namespace penstock {
 namespace {
 
-/// The fields of a process from its state on, as /proc has them. Empty when there is no such process.
-std::string fields_of_process(std::int64_t number) {
-  std::ifstream file("/proc/" + std::to_string(number) + "/stat");
+/// Never 0, which stands for an unknown host.
+std::uint64_t hash_of(const std::string& text) {
+  const std::uint64_t hash = text_hash(text);
+  return hash == 0 ? 1 : hash;
+}
+
+/// 'T' for a stopped process, 'R', 'S', ... for others; 'X' if there is no such process.
+char state_of_process(std::int64_t number) {
+  std::ifstream file(say("/proc/", number, "/stat"));
   std::string text;
-  if (!std::getline(file, text)) return "";
+  std::getline(file, text);
   const std::size_t name_end = text.rfind(')');  // a program's name may contain any character
-  return name_end != std::string::npos && name_end + 2 < text.size() ? text.substr(name_end + 2) : "";
+  return name_end != std::string::npos && name_end + 2 < text.size() ? text[name_end + 2] : 'X';
 }
 
 }  // namespace
+
+std::uint64_t host_id(const Environment& environment) {
+  if (const char* name = environment(host_variable); name && *name) return hash_of(std::string("named ") + name);
+  std::string boot;
+  if (std::ifstream("/proc/sys/kernel/random/boot_id") >> boot) return hash_of("boot " + boot);
+  char name[256] = "";
+  ::gethostname(name, sizeof(name) - 1);
+  return hash_of(std::string("host ") + name);
+}
+
+std::uint64_t host_id() {
+  return host_id([](const char* name) -> const char* { return std::getenv(name); });
+}
 
 ProcessName own_process_name() {
   struct stat of_namespace = {};
@@ -30,23 +51,15 @@ ProcessName own_process_name() {
   return {static_cast<std::uint64_t>(of_namespace.st_ino), ::getpid()};
 }
 
-std::optional<char> state_of_process(std::int64_t number) {
-  const std::string fields = fields_of_process(number);
-  return fields.empty() ? std::nullopt : std::optional(fields[0]);
-}
+ProcessPlace own_place() { return {host_id(), own_process_name()}; }
 
-std::uint64_t start_of_process(std::int64_t number) {
-  constexpr int before = 19;  // fields from the state to the start, proc(5)
-  std::istringstream fields(fields_of_process(number));
-  std::string skipped;
-  for (int i = 0; i < before; ++i) fields >> skipped;
-  std::uint64_t ticks = 0;
-  return fields >> ticks ? ticks : 0;
-}
-
-bool is_stopped(std::int64_t number) {
-  const auto state = state_of_process(number);
-  return state == 'T' || state == 't';
+std::string trouble_with(const ProcessPlace& place) {
+  const auto& [numbered_by, number] = place.process;
+  // Initial PID namespaces have the same number on every host.
+  if (place.host != host_id() || numbered_by == 0 || numbered_by != own_process_name().numbered_by) return "";
+  const char state = state_of_process(number);
+  if (state == 'T' || state == 't') return say(" (process ", number, ") is stopped");
+  return state == 'X' || state == 'Z' ? say(" (process ", number, ") has ended") : "";
 }
 
 PeerProcesses::~PeerProcesses() {

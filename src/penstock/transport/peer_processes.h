@@ -1,14 +1,26 @@
-// Notices that the process of another rank of this host has ended, though nobody says so: it was killed, or has
-// crashed. Torch-free.
+// Identifies hosts and processes, and notices that the process of another rank of this host has ended, though nobody
+// says so: it was killed, or has crashed. Torch-free.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "penstock/base/ids.h"
+#include "penstock/transport/launch_environment.h"
 
 namespace penstock {
+
+/// The environment variable that overrides the host identity, to emulate several hosts on one machine in tests.
+inline constexpr const char* host_variable = "PENSTOCK_HOST";
+
+/// A number that is the same for all processes of a host, which share its steady clock, cores and caches, and differs
+/// between hosts. It is a hash of the kernel's boot id, which containers share as they share the clock, or of the
+/// host's name if the boot id is not readable. Never 0.
+std::uint64_t host_id(const Environment& environment);
+/// The same for this process.
+std::uint64_t host_id();
 
 /// A process as others of its host see it. Numbers are those of one PID namespace: containers have their own.
 struct ProcessName {
@@ -19,13 +31,17 @@ struct ProcessName {
 /// That of this process.
 ProcessName own_process_name();
 
-/// Whether process `number` of this process's PID namespace is stopped, as by SIGSTOP.
-bool is_stopped(std::int64_t number);
-/// 'T' for a stopped process, 'R', 'S', ... for others; none when there is no such process.
-std::optional<char> state_of_process(std::int64_t number);
-/// When process `number` was started, in clock ticks since the boot; 0 when there is no such process. Numbers of
-/// processes are used again, and this tells two of one number apart.
-std::uint64_t start_of_process(std::int64_t number);
+/// Where the process of a rank runs.
+struct ProcessPlace {
+  std::uint64_t host = 0;  // host_id()
+  ProcessName process = {};
+};
+/// That of this process.
+ProcessPlace own_place();
+
+/// Why the process of a rank does not respond, to be put after the rank: " (process 4711) is stopped" or " (process
+/// 4711) has ended". Empty if it runs, or is not one of this host and PID namespace.
+std::string trouble_with(const ProcessPlace& place);
 
 /// Used by one thread at a time.
 class PeerProcesses {

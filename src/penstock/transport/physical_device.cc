@@ -10,7 +10,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/text_hash.h"
-#include "penstock/transport/host_id.h"
+#include "penstock/transport/peer_processes.h"
 
 namespace penstock {
 namespace {

@@ -57,10 +57,9 @@ bool gloo_available();
 
 /// This process's endpoint of a world of all processes that torchrun, or another launcher, has started, as
 /// launch_environment.h reads rank, size and rendezvous from the environment. Worlds are as those of open_mpi(). Throws
-/// ConfigError where the environment does not say enough or names what does not exist, for processes of another build,
-/// for ranks that were started twice or with another number of ranks, for those that do not come within
-/// options.start_deadline, naming these, and where this build has no Gloo; TransportError when a process that has come
-/// is stopped, has ended, or cannot be connected until then. A process that would be ended by SIGPIPE ignores it from
+/// ConfigError if the environment does not say enough or names what does not exist, for processes of another build or
+/// number of ranks, for those that do not join within options.start_deadline, naming these, and if this build has no
+/// Gloo; TransportError if a process that has joined is stopped, has ended, or cannot be connected until then. A process that would be ended by SIGPIPE ignores it from
 /// then on.
 std::unique_ptr<Transport> open_gloo(const TransportOptions& options);
 

@@ -1,14 +1,20 @@
-#include "penstock/transport/mpi_runtime.h"
+#include "penstock/transport/joining/mpi_runtime.h"
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/thread_name.h"
 #include "penstock/transport/exit_watch.h"
+#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/peer_processes.h"
 
 namespace penstock {
 namespace {
@@ -23,6 +29,48 @@ const char* level_name(int level) {
     case MPI_THREAD_SERIALIZED: return "MPI_THREAD_SERIALIZED";
     default: return "MPI_THREAD_MULTIPLE";
   }
+}
+
+// What MPI_Init, which waits for all processes, does not tell: each process of a host leaves a file in mpirun's folder of
+// the job, with the number of its newest world of all processes and its process id.
+
+/// Empty if mpirun sets no such folder.
+std::filesystem::path note_of(int rank) {
+  const char* folder = std::getenv("PMIX_SERVER_TMPDIR");
+  const char* job = std::getenv("PMIX_NAMESPACE");
+  return folder && job ? std::filesystem::path(folder) / say("penstock.", job, ".", rank) : std::filesystem::path();
+}
+
+/// Leaves the note of this process, or removes it. Never throws, because notes only serve error messages.
+void note_world(std::optional<int> world) noexcept {
+  try {
+    const std::filesystem::path note = note_of(launched_as(AskedTransport::mpi).rank);
+    if (world)
+      std::ofstream(note) << *world << ' ' << own_process_name().number << '\n';
+    else
+      std::filesystem::remove(note);
+  } catch (const std::exception&) {
+  }
+}
+
+/// The ranks of the job that have not opened its `world`, or have and do not respond.
+std::string missing_in_job(int world) {
+  const int size = launched_as(AskedTransport::mpi).size;
+  const char* here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  if (note_of(0).empty() || !here) return "this launcher does not tell which ranks have joined";
+  ProcessPlace place = own_place();
+  std::vector<int> missing;
+  std::string text;
+  for (int rank = 0; rank < size; ++rank) {
+    int its_world = 0;
+    if (std::ifstream note(note_of(rank)); !(note >> its_world >> place.process.number) || its_world < world)
+      missing.push_back(rank);
+    else if (const std::string trouble = trouble_with(place); !trouble.empty())
+      text += say(text.empty() ? "rank " : "; rank ", rank, trouble);
+  }
+  if (missing.empty()) return text.empty() ? "all ranks have joined, and one of them does not respond" : text;
+  text += (text.empty() ? "" : "; ") + missing_text(missing);
+  return std::atoi(here) < size ? text + " (ranks of other hosts cannot be seen from this one)" : text;
 }
 
 }  // namespace
@@ -53,7 +101,7 @@ MPI_Comm MpiRuntime::open(MPI_Comm communicator, std::chrono::milliseconds deadl
   start_deadline_ = deadline;
   StartDeadline left(deadline);
   has_all_processes_ = communicator == MPI_COMM_WORLD;
-  if (has_all_processes_) roll_call_.come(++rounds_);
+  if (has_all_processes_) note_world(++rounds_);
   if (!started_) start(left);
 
   // Nonblocking, so that worlds that are open already make progress, and a missing process is noticed.
@@ -75,17 +123,16 @@ void MpiRuntime::finish_start(MPI_Request& request, StartDeadline deadline) {
       check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
       if (done) return;
     }
-    if (deadline.is_over()) fail_start("the first agreement");
+    if (deadline.is_over()) fail_start();
     std::this_thread::sleep_for(pause);
   }
 }
 
-void MpiRuntime::fail_start(const char* doing) {
+void MpiRuntime::fail_start() {
   is_broken_ = true;
-  throw TransportError(say("the world is incomplete after ", static_cast<double>(start_deadline_.count()) * 1e-3,
-                           " s (the start deadline, at ", doing, "): ",
-                           has_all_processes_ ? roll_call_.missing(rounds_)
-                                              : "a process of the given communicator has not made this world"));
+  throw TransportError(incomplete_text(
+      start_deadline_,
+      has_all_processes_ ? missing_in_job(rounds_) : "a process of the given communicator has not made this world"));
 }
 
 void MpiRuntime::start(StartDeadline& deadline) {
@@ -95,7 +142,7 @@ void MpiRuntime::start(StartDeadline& deadline) {
   std::thread([this, promise = std::move(started)]() mutable { keep(std::move(promise)); }).detach();
   ExitWatch::instance().at_end([this](bool is_clean) { return end_mpi(is_clean); });
   while (ready.wait_for(StartDeadline::look_every) != std::future_status::ready)
-    if (deadline.is_over()) fail_start("MPI_Init");
+    if (deadline.is_over()) fail_start();
   try {
     ready.get();
   } catch (...) {
@@ -160,7 +207,7 @@ bool MpiRuntime::end_mpi(bool is_clean) {
     changed_.notify_all();
     is_finalized = finalizes && changed_.wait_for(lock, finalize_timeout, [&] { return finalized_; });
   }
-  roll_call_.leave();
+  if (rounds_ > 0) note_world(std::nullopt);
   return is_clean && is_finalized == finalizes;
 }
 

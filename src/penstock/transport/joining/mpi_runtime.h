@@ -10,11 +10,11 @@
 #include <cstdint>
 #include <future>
 #include <mutex>
+#include <string>
 
 #include <mpi.h>
 
-#include "penstock/transport/roll_call.h"
-#include "penstock/transport/start_deadline.h"
+#include "penstock/transport/joining/start_deadline.h"
 
 namespace penstock {
 
@@ -53,11 +53,10 @@ class MpiRuntime {
   void keep(std::promise<void> started);
   void begin_mpi();
   bool end_mpi(bool is_clean);
-  [[noreturn]] void fail_start(const char* doing);
+  [[noreturn]] void fail_start();
 
   std::mutex calls_;
-  RollCall roll_call_;
-  int rounds_ = 0;
+  int rounds_ = 0;  // the number of worlds of all processes
   // Of the newest world, for messages.
   std::chrono::milliseconds start_deadline_{0};
   bool has_all_processes_ = true;

@@ -1,5 +1,4 @@
-// Brings the processes of a job together: each finds the others in a c10d store, compares builds, and is connected with
-// them by Gloo.
+// Joins the processes of a job by Gloo: each finds the others in a c10d store, compares builds, and connects with them.
 #pragma once
 
 #include <chrono>

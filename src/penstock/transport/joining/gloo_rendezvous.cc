@@ -1,0 +1,293 @@
+#include "penstock/transport/joining/gloo_rendezvous.h"
+
+#include <net/if.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "penstock/base/error.h"
+#include "penstock/transport/gloo_network.h"
+#include "penstock/transport/joining/start_deadline.h"
+#include "penstock/transport/joining/store_meeting.h"
+#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/quiet_c10d.h"
+
+namespace penstock {
+namespace {
+
+const char* variable(const char* name) { return std::getenv(name); }
+
+constexpr const char* interface_variable = "GLOO_SOCKET_IFNAME";
+
+/// The addresses of a store, and the result of looking them up.
+struct Resolved {
+  Resolved(const Rendezvous& store, int socket_type) {
+    addrinfo hints{}, *found = nullptr;
+    hints.ai_socktype = socket_type;
+    error = ::getaddrinfo(store.address.c_str(), std::to_string(store.port).c_str(), &hints, &found);
+    if (error == 0) first.reset(found);
+  }
+  int error = 0;
+  std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> first{nullptr, &::freeaddrinfo};
+};
+
+int socket_for(const addrinfo& address) {
+  return ::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol);
+}
+
+/// Throws ConfigError if GLOO_SOCKET_IFNAME names a network interface that this host does not have.
+void require_network_interfaces() {
+  const char* named = variable(interface_variable);
+  if (!named) return;
+  std::istringstream names(named);
+  for (std::string name; std::getline(names, name, ',');)
+    require<ConfigError>(name.empty() || ::if_nametoindex(name.c_str()) != 0, interface_variable, "=", name,
+                         ": this host has no such network interface; take one that `ip link` shows, or unset it");
+}
+
+/// Why the name in MASTER_ADDR has no address now; empty if it has one.
+std::string why_unresolved(const Rendezvous& store) {
+  const int error = Resolved(store, SOCK_STREAM).error;
+  return error == 0 ? "" : ::gai_strerror(error);
+}
+
+/// The address from which this host reaches `store`: the one at which the other hosts reach this one. A host's own name
+/// often means 127.0.1.1, which no other host reaches. Empty if there is no way to the store, and if the user has named
+/// an interface.
+std::string address_towards(const Rendezvous& store) {
+  if (variable(interface_variable)) return "";
+  const Resolved resolved(store, SOCK_DGRAM);  // connecting sends nothing
+  std::string address;
+  for (const addrinfo* each = resolved.first.get(); each && address.empty(); each = each->ai_next) {
+    const int socket = socket_for(*each);
+    if (socket < 0) continue;
+    sockaddr_storage own{};
+    socklen_t length = sizeof(own);
+    char text[NI_MAXHOST] = "";
+    if (::connect(socket, each->ai_addr, each->ai_addrlen) == 0 &&
+        ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0)
+      address = text;
+    ::close(socket);
+  }
+  return address;
+}
+
+/// A socket that is bound to `store`, if its address is the loopback interface's, for the store of c10d, which without
+/// one listens on all addresses of the host; otherwise -1. Throws TransportError if it cannot be bound.
+int loopback_socket(const Rendezvous& store) {
+  // A host's own name may mean this interface too, but only on that host.
+  if (store.address != "localhost" && store.address != "::1" && !store.address.starts_with("127.")) return -1;
+  const Resolved resolved(store, SOCK_STREAM);
+  int error_number = EADDRNOTAVAIL;
+  for (const addrinfo* each = resolved.first.get(); each; each = each->ai_next) {
+    const int socket = socket_for(*each);
+    if (socket < 0) continue;
+    const int reuses = 1;  // a port on which connections of a former job still end
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &reuses, sizeof(reuses));
+    if (::bind(socket, each->ai_addr, each->ai_addrlen) == 0) return socket;
+    error_number = errno;
+    ::close(socket);
+  }
+  throw TransportError(
+      say("port ", store.port, " of ", store.address, ": ", std::generic_category().message(error_number)));
+}
+
+/// How long this process may still need to be connected after a process has ended that had joined.
+constexpr std::chrono::seconds time_of_reason{1};
+constexpr std::chrono::seconds between_lookups{1};
+
+std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+/// What the thread that joins and the one that waits for it tell each other.
+struct Joining {
+  std::atomic<bool> is_over{false};  // the start deadline has passed
+  std::mutex mutex;
+  std::string unreached;             // guarded by mutex: why the store is not reached; empty: it is reached
+  std::vector<ProcessPlace> places;  // guarded by mutex: by rank, once they connect
+
+  void tell(const std::string& why, std::vector<ProcessPlace> connecting = {}) {
+    const std::lock_guard lock(mutex);
+    unreached = why;
+    places = std::move(connecting);
+  }
+};
+
+std::string unconnected_text(const std::vector<ProcessPlace>& places) {
+  std::string text;
+  for (std::size_t rank = 0; rank < places.size(); ++rank)
+    if (const std::string trouble = trouble_with(places[rank]); !trouble.empty())
+      text += say(text.empty() ? "" : "; ", "rank ", rank, trouble);
+  return text.empty() ? "all ranks have joined, and this one cannot be connected with one of them" : text;
+}
+
+}  // namespace
+
+struct GlooRendezvous::Job {
+  ProcessRank own;
+  std::optional<Rendezvous> place;  // of the store; none: the program has given the store
+  c10::intrusive_ptr<c10d::Store> store;
+  std::string address;  // of this host, as the store's host sees it
+
+  bool opens_store() const { return place && !place->is_open && own.rank == 0; }
+  std::string store_text() const {
+    if (!place) return "the store that the program has given";
+    return say("the store at ", place->address, ":", place->port, " (MASTER_ADDR and MASTER_PORT), ",
+               opens_store()    ? "where all processes meet"
+               : place->is_open ? "which the launcher holds"
+                                : "which rank 0 opens");
+  }
+  void open_store(Joining& joining);
+  GlooWorld join(std::chrono::milliseconds deadline, Joining& joining);
+};
+
+GlooRendezvous& GlooRendezvous::instance() {
+  static GlooRendezvous* const rendezvous = new GlooRendezvous;
+  return *rendezvous;
+}
+
+GlooRendezvous::GlooRendezvous(const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own) {
+  require<ConfigError>(store.defined(), "there is no store: pass one that all ", own.size, " processes share");
+  require<ConfigError>(own.rank >= 0 && own.rank < own.size, "rank ", own.rank, " of ", own.size,
+                       " does not exist: ranks count from 0");
+  job_ = std::make_shared<Job>(Job{own, {}, c10::make_intrusive<c10d::PrefixStore>("penstock", store), {}});
+  // Of other stores the host is unknown: then the address is that of this host's name.
+  auto lowest = store;
+  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) lowest = prefixed->getUnderlyingNonPrefixStore();
+  if (const auto* tcp = dynamic_cast<const c10d::TCPStore*>(lowest.get()))
+    job_->address = address_towards(Rendezvous{.address = tcp->getHost(), .port = tcp->getPort()});
+}
+
+int GlooRendezvous::size() const { return job_->own.size; }
+
+void GlooRendezvous::Job::open_store(Joining& joining) {
+  const std::string unreached = say("rank ", own.rank, " does not reach ", store_text());
+  const auto tell_unresolved = [&](const std::string& why) {
+    joining.tell(say(unreached, ": the name has no address (", why,
+                     "); set MASTER_ADDR to the name or address of the host of rank 0"));
+  };
+  tell_unresolved("no name server answers");
+  // The name of a pod has no address before the pod has started.
+  for (std::string why; !(why = why_unresolved(*place)).empty() && !joining.is_over;) {
+    tell_unresolved(why);
+    std::this_thread::sleep_for(between_lookups);
+  }
+  require<TransportError>(!joining.is_over, "the start has been given up");
+  joining.tell(say(unreached, place->is_open
+                                  ? ": let this host connect to that port"
+                                  : ": start rank 0, or take a port of its host that is free for all ranks"));
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(place->port);
+  options.isServer = opens_store();
+  options.waitWorkers = false;  // meet_in() waits, and knows who is missing
+  options.timeout = gloo_time_limit;
+  try {
+    if (opens_store())
+      if (const int socket = loopback_socket(*place); socket >= 0) options.masterListenFd = socket;
+    store = c10::make_intrusive<c10d::PrefixStore>("penstock",
+                                                   c10::make_intrusive<c10d::TCPStore>(place->address, options));
+  } catch (const std::exception& error) {
+    if (opens_store())
+      throw TransportError(say("rank ", own.rank, " cannot open ", store_text(), ": ", first_line(error)));
+    // If nobody listens, or a connection breaks, c10d tries again, without a limit.
+    throw ConfigError(say(unreached, ": ", first_line(error)));
+  }
+  address = address_towards(*place);
+}
+
+/// The part of open() that may wait without a limit.
+GlooWorld GlooRendezvous::Job::join(std::chrono::milliseconds deadline, Joining& joining) {
+  if (!store) open_store(joining);
+  // If nobody waits for this thread any more, it must not be taken for a rank that joins.
+  require<TransportError>(!joining.is_over, "the start has been given up");
+  joining.tell("");
+  Meeting meeting;
+  try {
+    meeting = meet_in(*store, own_note(own.rank, own.size), deadline, joining.is_over);
+  } catch (const Misuse&) {
+    throw;
+  } catch (const Failure&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw TransportError(say("rank ", own.rank, " has lost ", store_text(), ": ", first_line(error)));
+  }
+  joining.tell("", meeting.places);
+  GlooMembership membership{WorldRank(own.rank), std::move(meeting.places), address};
+  auto of_world = c10::make_intrusive<c10d::PrefixStore>(meeting.start, store);
+  GlooConnections connections = connect_by_gloo(of_world, membership);
+  return {make_gloo_network(std::move(connections), std::move(membership)), std::move(of_world)};
+}
+
+GlooWorld GlooRendezvous::open(std::chrono::milliseconds deadline) {
+  require_network_interfaces();
+  auto job = job_;
+  if (!job) {
+    const LaunchedAs launched = launched_as(AskedTransport::gloo);
+    job = std::make_shared<Job>(Job{{launched.rank, launched.size}, rendezvous(variable), {}, {}});
+  }
+  const auto joining = std::make_shared<Joining>();
+  std::packaged_task<GlooWorld()> task([=] {
+    const QuietC10d quiet;
+    return job->join(deadline, *joining);
+  });
+  auto opened = task.get_future();
+  // In a thread of its own, because c10d and Gloo wait without looking at the deadline.
+  std::thread(std::move(task)).detach();
+  StartDeadline left(deadline);
+  PeerProcesses peers;  // while they connect: Gloo waits for a process that has ended
+  bool is_watching = false;
+  std::string failure;  // when the time is over
+  while (opened.wait_for(StartDeadline::look_every) != std::future_status::ready) {
+    std::string unreached;
+    std::vector<ProcessPlace> places;
+    {
+      const std::lock_guard lock(joining->mutex);
+      unreached = joining->unreached;
+      places = joining->places;
+    }
+    for (std::size_t rank = 0; rank < places.size() && !is_watching; ++rank)
+      if (static_cast<int>(rank) != job->own.rank && places[rank].host == host_id())
+        peers.watch(WorldRank(static_cast<int>(rank)), places[rank].process);
+    is_watching = is_watching || !places.empty();
+    if (const auto ended = peers.ended(); ended && failure.empty()) {
+      failure = say("rank ", ended->rank.value(), " has died: its process ", ended->process,
+                    " has ended before all ranks were connected");
+      left = StartDeadline(time_of_reason);
+    }
+    if (!left.is_over()) continue;
+    if (!failure.empty()) throw TransportError(failure);
+    if (!unreached.empty()) {
+      joining->is_over = true;
+      throw ConfigError(incomplete_text(deadline, unreached));
+    }
+    if (!places.empty()) throw TransportError(incomplete_text(deadline, unconnected_text(places)));
+    // The thread that meets now says who is missing, unless the store hangs.
+    joining->is_over = true;
+    failure = incomplete_text(deadline, job->store_text() + " does not respond any more");
+    left = StartDeadline(2 * time_to_read);
+  }
+  GlooWorld world = opened.get();
+  job_ = job;
+  return world;
+}
+
+}  // namespace penstock
