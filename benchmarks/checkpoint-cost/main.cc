@@ -9,7 +9,6 @@
 #include <CLI/CLI.hpp>
 
 #include <penstock/base/clock.h>
-#include <penstock/base/median.h>
 #include <penstock/penstock.h>
 #include <penstock/world/resident_memory.h>
 #include <torch/torch.h>

@@ -10,7 +10,6 @@
 
 #include <penstock/base/clock.h>
 #include <penstock/base/error.h>
-#include <penstock/base/median.h>
 #include <penstock/penstock.h>
 #include <torch/torch.h>
 

@@ -10,9 +10,8 @@
 #include <penstock/autotune/autotune.h>
 #include <penstock/base/clock.h>
 #include <penstock/base/error.h>
-#include <penstock/base/median.h>
+#include <penstock/base/text.h>
 #include <penstock/penstock.h>
-#include <penstock/trace/text_table.h>
 #include <torch/torch.h>
 
 #include "terms.h"

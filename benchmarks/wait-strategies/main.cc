@@ -15,7 +15,6 @@
 #include <vector>
 
 #include <penstock/base/clock.h>
-#include <penstock/base/median.h>
 #include <penstock/runtime/executor.h>
 #include <penstock/runtime/position.h>
 #include <penstock/schedule/schedule.h>

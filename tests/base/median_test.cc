@@ -1,4 +1,4 @@
-#include "penstock/base/median.h"
+#include "penstock/base/clock.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "penstock/base/nearest.h"
+#include "penstock/base/text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "penstock/base/read_text.h"
+#include "penstock/base/text.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

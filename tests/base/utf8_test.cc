@@ -1,5 +1,5 @@
 // Tests with text that contains arbitrary bytes.
-#include "penstock/base/utf8.h"
+#include "penstock/base/text.h"
 
 #include <gtest/gtest.h>
 

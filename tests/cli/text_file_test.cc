@@ -8,7 +8,7 @@
 #include <string>
 
 #include "penstock/base/error.h"
-#include "penstock/base/read_text.h"
+#include "penstock/base/text.h"
 
 namespace penstock::text_file_test {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "penstock/base/error.h"
-#include "penstock/base/read_text.h"
+#include "penstock/base/text.h"
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/plan/plan.h"
 #include "penstock/trace/trace.h"

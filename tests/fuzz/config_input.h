@@ -10,7 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/base/utf8.h"
+#include "penstock/base/text.h"
 #include "penstock/cli/config_file.h"
 
 namespace penstock {

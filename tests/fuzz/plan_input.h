@@ -6,8 +6,8 @@
 
 #include "penstock/base/error.h"
 #include "penstock/plan/plan.h"
-#include "penstock/plan/stage_cost_file.h"
-#include "penstock/plan/tuning_record.h"
+#include "penstock/plan/plan_file.h"
+#include "penstock/plan/stage_cost_text.h"
 
 namespace penstock {
 

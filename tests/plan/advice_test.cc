@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "penstock/base/error.h"
-#include "penstock/plan/stage_layers.h"
-#include "penstock/trace/text_table.h"
+#include "penstock/base/text.h"
+#include "penstock/plan/layer_costs.h"
 #include "tests/base/error_text.h"
 #include "tests/plan/small_costs.h"
 #include "tests/trace/made_trace.h"

@@ -1,11 +1,10 @@
-#include "penstock/plan/calibrate.h"
+#include "penstock/plan/layer_sums.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <cmath>
 
-#include "penstock/plan/layer_sums.h"
 #include "tests/plan/small_costs.h"
 
 namespace penstock::calibrate_test {

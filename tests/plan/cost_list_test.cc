@@ -1,4 +1,4 @@
-#include "penstock/plan/cost_list.h"
+#include "penstock/plan/stage_cost_text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "penstock/plan/stage_cost_file.h"
+#include "penstock/plan/stage_cost_text.h"
 
 #include <gtest/gtest.h>
 

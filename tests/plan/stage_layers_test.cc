@@ -1,4 +1,4 @@
-#include "penstock/plan/stage_layers.h"
+#include "penstock/plan/layer_costs.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,4 +1,4 @@
-#include "penstock/plan/tuning_record.h"
+#include "penstock/plan/plan_file.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

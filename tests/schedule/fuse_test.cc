@@ -1,4 +1,4 @@
-#include "penstock/schedule/fuse.h"
+#include "penstock/schedule/weight_gradients.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "penstock/base/error.h"
-#include "penstock/schedule/fuse.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/simulate.h"
+#include "penstock/schedule/weight_gradients.h"
 
 namespace penstock::memory_limit_test {
 namespace {

@@ -7,10 +7,10 @@
 #include <sstream>
 
 #include "penstock/base/error.h"
-#include "penstock/schedule/fuse.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/text.h"
+#include "penstock/schedule/weight_gradients.h"
 #include "tests/schedule/random_schedule.h"
 
 namespace penstock::simulate_test {

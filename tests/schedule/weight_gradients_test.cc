@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "penstock/schedule/fuse.h"
 #include "penstock/schedule/generate.h"
 
 namespace penstock::weight_gradients_test {

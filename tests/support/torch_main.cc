@@ -1,7 +1,7 @@
 // The main() of the test programs that use LibTorch.
 #include <gtest/gtest.h>
 
-#include "penstock/base/quick_exit.h"
+#include "penstock/base/process.h"
 
 int main(int argc, char** argv) {
   penstock::exit_without_destroying_libraries();

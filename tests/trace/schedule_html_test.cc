@@ -6,8 +6,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/schedule/schedule.h"
-#include "penstock/trace/schedule_json.h"
-#include "penstock/trace/schedule_picture.h"
+#include "penstock/trace/pictures.h"
 #include "tests/trace/occurrences.h"
 
 namespace penstock::schedule_html_test {

@@ -1,4 +1,4 @@
-#include "penstock/trace/schedule_json.h"
+#include "penstock/trace/pictures.h"
 
 #include <gtest/gtest.h>
 

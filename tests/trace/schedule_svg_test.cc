@@ -2,7 +2,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/schedule/schedule.h"
-#include "penstock/trace/schedule_picture.h"
+#include "penstock/trace/pictures.h"
 #include "tests/trace/golden.h"
 #include "tests/trace/occurrences.h"
 

@@ -1,9 +1,9 @@
-#include "penstock/trace/svg.h"
+#include "penstock/trace/pictures.h"
 
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
-#include "penstock/trace/svg_canvas.h"
+#include "penstock/trace/timeline.h"
 #include "tests/trace/golden.h"
 #include "tests/trace/made_trace.h"
 #include "tests/trace/occurrences.h"

@@ -1,4 +1,4 @@
-#include "penstock/trace/transits.h"
+#include "penstock/trace/recorder.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "penstock/model/cell.h"
-#include "penstock/plan/stage_layers.h"
+#include "penstock/plan/layer_costs.h"
 #include "penstock/runtime/options.h"
 
 namespace penstock {

@@ -13,7 +13,7 @@
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/model/trace_graph.h"
-#include "penstock/plan/finalists.h"
+#include "penstock/plan/candidate.h"
 #include "penstock/plan/plan_report.h"
 #include "penstock/runtime/partition_network.h"
 

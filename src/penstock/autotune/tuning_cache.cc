@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "penstock/base/error.h"
+#include "penstock/base/hash.h"
 #include "penstock/base/log.h"
-#include "penstock/base/text_hash.h"
 
 namespace penstock {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "penstock/plan/tuning_record.h"
+#include "penstock/plan/plan_file.h"
 
 namespace penstock {
 

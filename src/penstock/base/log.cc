@@ -5,7 +5,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include "penstock/base/public_text.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 namespace {

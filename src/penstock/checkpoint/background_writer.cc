@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "penstock/base/thread_name.h"
+#include "penstock/base/process.h"
 
 namespace penstock {
 

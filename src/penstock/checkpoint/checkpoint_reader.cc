@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "penstock/base/error.h"
-#include "penstock/base/utf8.h"
+#include "penstock/base/text.h"
 #include "penstock/checkpoint/not_readable.h"
 #include "penstock/checkpoint/read_file.h"
 #include "penstock/checkpoint/weight_index.h"

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "penstock/base/error.h"
-#include "penstock/base/random_digits.h"
-#include "penstock/base/utf8.h"
+#include "penstock/base/hash.h"
+#include "penstock/base/text.h"
 #include "penstock/checkpoint/weight_index.h"
 
 namespace penstock {

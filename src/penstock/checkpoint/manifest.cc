@@ -7,9 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "penstock/base/json_text.h"
-#include "penstock/base/strict_json.h"
-#include "penstock/base/utf8.h"
+#include "penstock/base/json.h"
+#include "penstock/base/text.h"
 #include "penstock/checkpoint/not_readable.h"
 #include "penstock/checkpoint/safetensors_header.h"
 

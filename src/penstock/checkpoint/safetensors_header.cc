@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/base/json_text.h"
-#include "penstock/base/utf8.h"
+#include "penstock/base/json.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 namespace {

@@ -3,9 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/base/json_text.h"
-#include "penstock/base/strict_json.h"
-#include "penstock/base/utf8.h"
+#include "penstock/base/json.h"
+#include "penstock/base/text.h"
 #include "penstock/checkpoint/manifest.h"
 
 namespace penstock {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "penstock/base/error.h"
-#include "penstock/base/nearest.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 namespace {

@@ -14,8 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/base/nearest.h"
-#include "penstock/base/utf8.h"
+#include "penstock/base/text.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/transport/launch_environment.h"
 

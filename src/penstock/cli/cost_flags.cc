@@ -4,11 +4,9 @@
 #include <string_view>
 #include <vector>
 
-#include "penstock/base/byte_count.h"
 #include "penstock/base/error.h"
-#include "penstock/base/read_text.h"
-#include "penstock/plan/cost_list.h"
-#include "penstock/plan/stage_cost_file.h"
+#include "penstock/base/text.h"
+#include "penstock/plan/stage_cost_text.h"
 
 namespace penstock {
 namespace {

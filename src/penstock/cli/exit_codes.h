@@ -8,9 +8,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "penstock/base/command_line.h"
 #include "penstock/base/error.h"
-#include "penstock/base/public_text.h"
+#include "penstock/base/process.h"
+#include "penstock/base/text.h"
 #include "penstock/cli/command_line_check.h"
 
 namespace penstock {

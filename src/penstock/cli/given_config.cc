@@ -1,6 +1,6 @@
 #include "penstock/cli/given_config.h"
 
-#include "penstock/base/read_text.h"
+#include "penstock/base/text.h"
 #include "penstock/cli/checkpoint_flags.h"
 
 namespace penstock {

@@ -10,7 +10,7 @@
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
-#include "penstock/base/read_text.h"
+#include "penstock/base/text.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/memory_limit_flag.h"
 #include "penstock/cli/weight_gradients_flag.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "penstock/base/nearest.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 namespace {

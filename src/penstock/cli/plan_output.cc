@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/base/json_text.h"
+#include "penstock/base/json.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/plan/plan.h"
 

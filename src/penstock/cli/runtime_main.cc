@@ -3,7 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include "penstock/base/log.h"
-#include "penstock/base/quick_exit.h"
+#include "penstock/base/process.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/exit_codes.h"
 #include "penstock/cli/given_config.h"

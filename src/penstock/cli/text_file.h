@@ -1,4 +1,4 @@
-// Writes text files; base/read_text.h reads them. The output path "-" is standard output.
+// Writes text files; base/text.h reads them. The output path "-" is standard output.
 #pragma once
 
 #include <string>

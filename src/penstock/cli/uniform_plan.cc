@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/base/json_text.h"
+#include "penstock/base/json.h"
 #include "penstock/plan/partition.h"
 #include "penstock/schedule/schedule.h"
 

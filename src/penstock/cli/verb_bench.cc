@@ -8,8 +8,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
-#include "penstock/base/json_text.h"
-#include "penstock/base/median.h"
+#include "penstock/base/json.h"
 #include "penstock/checkpoint/checkpoint.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"

@@ -5,13 +5,11 @@
 #include <memory>
 #include <optional>
 
-#include "penstock/base/byte_count.h"
 #include "penstock/base/error.h"
-#include "penstock/base/utf8.h"
+#include "penstock/base/text.h"
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/checkpoint/export_weights.h"
 #include "penstock/cli/verbs.h"
-#include "penstock/trace/text_table.h"
 
 namespace penstock {
 namespace {

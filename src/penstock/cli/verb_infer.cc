@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/base/json_text.h"
+#include "penstock/base/json.h"
 #include "penstock/base/log.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "penstock/base/error.h"
-#include "penstock/base/read_text.h"
+#include "penstock/base/text.h"
 #include "penstock/cli/memory_limit_flag.h"
 #include "penstock/cli/plan_output.h"
 #include "penstock/cli/text_file.h"

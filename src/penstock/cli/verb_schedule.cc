@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "penstock/base/error.h"
-#include "penstock/base/utf8.h"
+#include "penstock/base/text.h"
 #include "penstock/cli/cost_flags.h"
 #include "penstock/cli/schedule_argument.h"
 #include "penstock/cli/text_file.h"

@@ -4,12 +4,12 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/base/json_text.h"
+#include "penstock/base/json.h"
+#include "penstock/base/text.h"
 #include "penstock/cli/cost_flags.h"
 #include "penstock/cli/schedule_argument.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/verbs.h"
-#include "penstock/trace/text_table.h"
 
 namespace penstock {
 namespace {

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/base/json_text.h"
-#include "penstock/base/read_text.h"
+#include "penstock/base/json.h"
+#include "penstock/base/text.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/plan/plan.h"

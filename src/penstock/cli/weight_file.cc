@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/base/utf8.h"
+#include "penstock/base/text.h"
 #include "penstock/checkpoint/checkpoint.h"
 #include "penstock/cli/whole_weights.h"
 #include "penstock/zoo/zoo.h"

@@ -6,7 +6,7 @@
 #include <ATen/core/PhiloxRNGEngine.h>
 
 #include "penstock/base/error.h"
-#include "penstock/base/text_hash.h"
+#include "penstock/base/hash.h"
 #include "penstock/data/augment.h"
 
 namespace penstock {

@@ -3,7 +3,7 @@
 #include <numeric>
 #include <utility>
 
-#include "penstock/base/splitmix.h"
+#include "penstock/base/hash.h"
 
 namespace penstock {
 namespace {

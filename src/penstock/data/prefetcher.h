@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "penstock/base/thread_name.h"
+#include "penstock/base/process.h"
 
 namespace penstock {
 

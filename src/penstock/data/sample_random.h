@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "penstock/base/splitmix.h"
+#include "penstock/base/hash.h"
 
 namespace penstock {
 

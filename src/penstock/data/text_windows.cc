@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "penstock/base/error.h"
-#include "penstock/base/splitmix.h"
+#include "penstock/base/hash.h"
 #include "penstock/data/text.h"
 
 namespace penstock {

@@ -5,8 +5,8 @@
 #include <sstream>
 
 #include "penstock/base/error.h"
-#include "penstock/base/text_hash.h"
-#include "penstock/base/utf8.h"
+#include "penstock/base/hash.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 namespace {

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "penstock/base/error.h"
-#include "penstock/base/thread_name.h"
+#include "penstock/base/process.h"
 #include "penstock/launch/blocked_signals.h"
 
 namespace penstock {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "penstock/base/command_line.h"
+#include "penstock/base/process.h"
 
 namespace penstock {
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/base/json_text.h"
+#include "penstock/base/json.h"
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/launch/captured_run.h"
 

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "penstock/base/error.h"
-#include "penstock/base/utf8.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 namespace {

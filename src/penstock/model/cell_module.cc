@@ -4,7 +4,7 @@
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
-#include "penstock/base/nearest.h"
+#include "penstock/base/text.h"
 #include "penstock/model/cell.h"
 
 namespace penstock {

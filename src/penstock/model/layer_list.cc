@@ -13,7 +13,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
-#include "penstock/base/nearest.h"
+#include "penstock/base/text.h"
 #include "penstock/model/torch_kinds.h"
 
 namespace penstock {

@@ -6,8 +6,7 @@
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
-#include "penstock/base/splitmix.h"
-#include "penstock/base/text_hash.h"
+#include "penstock/base/hash.h"
 
 namespace penstock {
 namespace {

@@ -9,8 +9,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
-#include "penstock/base/splitmix.h"
-#include "penstock/base/text_hash.h"
+#include "penstock/base/hash.h"
 #include "penstock/model/random_generator.h"
 
 namespace penstock {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "penstock/base/error.h"
-#include "penstock/base/utf8.h"
+#include "penstock/base/text.h"
 #include "penstock/model/traced_shapes.h"
 
 namespace penstock {

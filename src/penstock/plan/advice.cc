@@ -5,13 +5,12 @@
 #include <numeric>
 
 #include "penstock/base/error.h"
-#include "penstock/plan/calibrate.h"
+#include "penstock/base/text.h"
+#include "penstock/plan/layer_costs.h"
 #include "penstock/plan/layer_sums.h"
 #include "penstock/plan/planner.h"
-#include "penstock/plan/stage_layers.h"
 #include "penstock/plan/stage_partitioner.h"
 #include "penstock/trace/account.h"
-#include "penstock/trace/text_table.h"
 
 namespace penstock {
 namespace {

@@ -1,8 +1,12 @@
-// What the planner tries: candidates, and those of them that are worth measuring.
+// What the planner tries: candidates, and the ones whose steps are worth measuring.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "penstock/plan/partition.h"
 #include "penstock/plan/plan_file.h"
@@ -31,5 +35,14 @@ struct Finalist {
   Candidate candidate;
   Plan plan;
 };
+
+/// Up to `most` of `candidates`, which are sorted as Planned::candidates are. No two of them agree in schedule, chunks,
+/// m and mode of weight gradients, or in instructions and partition. They are the first; the best one with streamed,
+/// and the best one with fused or grouped weight gradients, and the schedule of the first in the other of these modes,
+/// unless they are predicted to take 50 % longer; then those that are predicted to take at most 10 % longer, the
+/// shortest first. Predictions are accurate to 10 %; the times of weight gradients are their least certain parts.
+/// Returns their indices in this order. `plan_of(i)` makes the plan of candidate i; it is called for few of them.
+std::vector<std::size_t> finalists_of(std::span<const Candidate> candidates, int most,
+                                      const std::function<Plan(std::size_t)>& plan_of);
 
 }  // namespace penstock

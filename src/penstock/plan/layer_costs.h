@@ -1,5 +1,5 @@
-// The input of the planner: the costs of a model's layers, and the properties of the machine. docs/cost_file.md
-// describes the file format.
+// The input of the planner: the costs of a model's layers, and the properties of the machine (docs/cost_file.md has the
+// file format); and the layers of each stage as a line of text.
 #pragma once
 
 #include <cstdint>
@@ -77,5 +77,19 @@ std::vector<int> candidate_micro_batches(const LayerCosts& costs);
 /// A hash of all costs, 16 hexadecimal digits. A plan contains that of the costs from which it was made. Throws like
 /// write_layer_costs().
 std::string fingerprint(const LayerCosts& costs);
+
+/// The names of optional settings of a trace that advise() reads: the layers of the stages in the format below, and the
+/// text of a cost file (docs/cost_file.md) with all of these layers.
+inline constexpr const char* layers_setting = "layers";
+inline constexpr const char* layer_costs_setting = "layer_costs";
+
+/// Per stage, the names of its layers in order of execution.
+using StageLayers = std::vector<std::vector<std::string>>;
+
+/// "embedding,block0;block1,head": semicolons separate stages, commas separate layers. Throws DataError for a name that
+/// is empty or contains one of them, and for a stage without layers.
+std::string write_stage_layers(const StageLayers& stages);
+/// read_stage_layers(write_stage_layers(x)) == x. Throws DataError for malformed text.
+StageLayers read_stage_layers(std::string_view text);
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// Derives the costs of stages from the costs of layers, scaled to the micro-batch size at a given m. Inside this module
-// only.
+// Derives the costs of stages from the costs of layers at a given m, and scales the costs of layers to a measured run.
+// Inside this module only.
 #pragma once
 
 #include <vector>
@@ -105,5 +105,19 @@ double memory_bytes(const LayerSums& sums, const LiveContexts& live, std::span<c
 
 /// One entry per rank.
 std::vector<double> memory_bytes(const LayerSums& sums, const Schedule& schedule, const Stages& stages);
+
+/// A run: its compute instructions, the layers of its stages and the measured times of its instructions.
+struct MeasuredRun {
+  const Schedule& instructions;
+  const Stages& stages;
+  const StageCosts& costs;  // measured_costs() of the trace, with one entry per stage; milliseconds
+};
+
+/// `costs` scaled to the size of micro-batches and the speed of `run`. For each kind of instruction, the times of a
+/// stage's layers are multiplied by the measured time of the stage divided by their sum (I and W together if B is not
+/// split); the costs of the link are scaled in the same way. With the result, the costs of the run's own partition are
+/// the measured ones, and those of other partitions are in the same unit. If the layers of a stage all cost 0, they get
+/// equal shares of the measured time.
+LayerCosts calibrated(const LayerCosts& costs, const MeasuredRun& run);
 
 }  // namespace penstock

@@ -1,13 +1,15 @@
-// The planner's decision and its file format (docs/plan_file.md): `penstock plan` writes it, `penstock train --plan`
-// executes it.
+// Files of decisions: a plan (docs/plan_file.md), which `penstock plan` writes and `penstock train --plan` executes, and a
+// record of the tuning cache (docs/tuning_file.md), with what was measured for a job and decided by it.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "penstock/plan/layer_costs.h"
 #include "penstock/schedule/order.h"
 #include "penstock/schedule/weight_gradients.h"
 
@@ -52,5 +54,34 @@ Plan read_plan(std::string_view text);
 /// The text of a plan file; read_plan(write_plan(x)) == x. Throws DataError or ScheduleError for a plan that
 /// read_plan() would refuse.
 std::string write_plan(const Plan& plan);
+
+/// A candidate and the measured time of its step, in ms.
+struct MeasuredCandidate {
+  std::string candidate;  // for people, as describe() names it
+  double step_ms = 0;
+
+  friend bool operator==(const MeasuredCandidate&, const MeasuredCandidate&) = default;
+};
+
+struct TuningRecord {
+  std::string key;          // lines of text: everything that the measurements depend on
+  std::string measured_at;  // "2026-11-23 02:15:50 UTC"
+  int micro_batches = 1;    // m
+  std::string partition;    // PipelineOptions::partition
+  std::string kernels;      // PipelineOptions::kernel_selection; may be empty
+  std::vector<MeasuredCandidate> steps = {};
+  /// The decision and the costs of the layers of the schedule "auto"; none of another schedule.
+  std::optional<Plan> plan = {};
+  std::optional<LayerCosts> costs = {};
+
+  friend bool operator==(const TuningRecord&, const TuningRecord&) = default;
+};
+
+/// Reads a file strictly. Throws DataError, which names the member and its possible values, and ScheduleError if the
+/// schedule in it is invalid.
+TuningRecord read_tuning_record(std::string_view text);
+/// The text of a file; read_tuning_record(write_tuning_record(x)) == x. Throws DataError or ScheduleError for a record
+/// that read_tuning_record() would refuse.
+std::string write_tuning_record(const TuningRecord& record);
 
 }  // namespace penstock

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "penstock/base/error.h"
-#include "penstock/trace/text_table.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 namespace {

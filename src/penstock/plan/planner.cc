@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "penstock/base/error.h"
-#include "penstock/plan/finalists.h"
+#include "penstock/plan/candidate.h"
 #include "penstock/plan/stage_partitioner.h"
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/schedule.h"

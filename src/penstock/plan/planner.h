@@ -8,7 +8,6 @@
 
 #include "penstock/plan/candidate.h"
 #include "penstock/plan/layer_costs.h"
-#include "penstock/plan/stage_layers.h"
 
 namespace penstock {
 
@@ -38,7 +37,7 @@ struct Planned {
   /// Those that fit, the shortest step first; then the others, the smallest first. After a comparison of measured steps
   /// the plan's comes first.
   std::vector<Candidate> candidates;
-  std::vector<Finalist> finalists;  // the plan and its rivals (plan/finalists.h), as many as were asked for
+  std::vector<Finalist> finalists;  // the plan and its rivals (plan/candidate.h), as many as were asked for
   /// The finalists whose steps were measured, if the plan was chosen by that: the first is the plan's. The planner
   /// leaves it empty.
   std::vector<ComparedCandidate> compared;

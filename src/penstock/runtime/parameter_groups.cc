@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "penstock/base/error.h"
-#include "penstock/base/nearest.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 namespace {

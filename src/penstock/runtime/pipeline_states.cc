@@ -1,7 +1,7 @@
 #include "penstock/runtime/pipeline_states.h"
 
 #include "penstock/base/error.h"
-#include "penstock/base/text_hash.h"
+#include "penstock/base/hash.h"
 #include "penstock/kernels/kernel_selection.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/weight_gradients.h"

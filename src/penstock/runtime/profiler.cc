@@ -7,11 +7,11 @@
 #include <sstream>
 #include <utility>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
-#include "penstock/base/median.h"
 #include "penstock/runtime/pipeline_impl.h"
 #include "penstock/trace/account.h"
-#include "penstock/trace/transits.h"
+#include "penstock/trace/recorder.h"
 #include "penstock/world/agreement.h"
 #include "penstock/world/cache_share.h"
 #include "penstock/world/collectives.h"

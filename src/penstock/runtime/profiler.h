@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "penstock/plan/layer_costs.h"
-#include "penstock/plan/stage_layers.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/runtime/rank_peak.h"
 #include "penstock/runtime/stage_bytes.h"

@@ -1,6 +1,6 @@
 #include "penstock/runtime/stage_clocks.h"
 
-#include "penstock/base/median.h"
+#include "penstock/base/clock.h"
 
 namespace penstock {
 

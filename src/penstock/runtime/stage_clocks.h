@@ -36,7 +36,7 @@ class StageClocks {
   void set_running(bool on);
   /// To be called after each step on a device: LayerClock::read_marks().
   void read_marks();
-  /// The times of all nodes in the `steps` steps since set_running(true): medians over steps (base/median.h).
+  /// The times of all nodes in the `steps` steps since set_running(true): medians over steps (base/clock.h).
   std::vector<NodeTimes> times(std::size_t steps) const;
 
  private:

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "penstock/base/error.h"
-#include "penstock/base/nearest.h"
+#include "penstock/base/text.h"
 #include "penstock/schedule/generators/generators.h"
 #include "penstock/schedule/memory_limit.h"
 

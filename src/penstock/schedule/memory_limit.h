@@ -1,4 +1,5 @@
-// Limits of the activations of each rank, as users give them: a multiple of those of 1F1B, or bytes.
+// Limits of the activations of each rank, as users set them: a multiple of 1F1B's activations, or bytes; and the live
+// micro-batches that a limit is compared with.
 #pragma once
 
 #include <compare>
@@ -32,7 +33,7 @@ struct BytesPerRank {
 
 using MemoryLimit = std::variant<TimesOf1F1B, BytesPerRank>;
 
-/// Parses "1.5", a TimesOf1F1B, or "512MiB", BytesPerRank with a unit of base/byte_count.h. Throws ConfigError, which
+/// Parses "1.5", a TimesOf1F1B, or "512MiB", BytesPerRank with a unit of base/text.h. Throws ConfigError, which
 /// names the text and both forms.
 MemoryLimit parse_memory_limit(std::string_view text);
 /// "1.5" or "512MiB". parse_memory_limit(to_string(x)) == x, but for digits of a multiple after the sixth.
@@ -70,5 +71,13 @@ MemoryLimit needed_memory_limit(const Schedule& schedule, const MemoryLimit& lim
 
 /// Throws ConfigError, which names the smallest sufficient limit, unless is_within_limit().
 void require_within_limit(const Schedule& schedule, const MemoryLimit& limit, const StageCosts& costs = {});
+
+/// The live micro-batches of one rank's stages, in the order of the stages, at each point in time that can be the peak:
+/// no other point has at least as many in every stage. A micro-batch counts 1 from its F to its B or I, and the weight
+/// share from I to W.
+using LiveContexts = std::vector<std::vector<double>>;
+
+/// One entry per rank.
+std::vector<LiveContexts> live_contexts(const Schedule& schedule, double weight_share);
 
 }  // namespace penstock

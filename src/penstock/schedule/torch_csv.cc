@@ -1,10 +1,14 @@
 #include "penstock/schedule/torch_csv.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <optional>
+#include <queue>
 
 #include "penstock/base/error.h"
 #include "penstock/schedule/lower.h"
+#include "penstock/schedule/parse_instruction.h"
 #include "penstock/schedule/replay.h"
 #include "penstock/schedule/violation.h"
 
@@ -137,6 +141,188 @@ std::string write_torch_csv(const Schedule& schedule, const CsvOptions& options)
         " has no instructions: torch takes the ranks of a CSV from its rows, and an empty one is lost");
   if (!options.messages) return compute_table(strip(plain));  // expanding and stripping misplaces nothing
   return message_table(schedule.is_lowered() ? plain : lower(plain, LowerOptions{.step = false}));
+}
+
+namespace {
+
+constexpr std::string_view overlap_end = ")OVERLAP_F_B";
+
+std::string_view trimmed(std::string_view cell) {
+  while (!cell.empty() && cell.front() == ' ') cell.remove_prefix(1);
+  while (!cell.empty() && cell.back() == ' ') cell.remove_suffix(1);
+  return cell;
+}
+
+/// The position of a cell for messages, counted from 1.
+struct Place {
+  std::size_t row = 1;
+  std::size_t cell = 1;
+};
+
+[[noreturn]] void fail(Place place, const std::string& error) {
+  throw DataError(say("row ", place.row, ", cell ", place.cell, ": ", error));
+}
+
+/// Removes the text up to `separator`, and the separator, from `text`, and returns it; all of `text` if there is none.
+std::string_view take_until(std::string_view& text, char separator) {
+  const std::size_t end = text.find(separator);
+  const std::string_view part = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return part;
+}
+
+Instruction instruction_of(std::string_view cell, Place place) {
+  const std::size_t digits = std::min(cell.find_first_not_of("0123456789"), cell.size());
+  const std::string_view rest = cell.substr(digits);
+  if (rest.starts_with("UNSHARD") || rest.starts_with("RESHARD"))
+    fail(place, say(quoted(cell), ": parameters are not sharded here; write the CSV without UNSHARD and RESHARD"));
+  std::string instruction(cell);
+  if (rest == "REDUCE_GRAD")
+    instruction = std::string(cell.substr(0, digits)) + "REDUCE";
+  else if (rest == "REDUCE" || rest == "NORM" || rest == "STEP")
+    fail(place, say(quoted(cell), " is no instruction of torch's CSV"));
+  const ParsedInstruction parsed = try_parse_instruction(instruction);
+  if (!parsed.instruction) fail(place, say(quoted(cell), ", column ", parsed.at + 1, ": ", parsed.error));
+  if (parsed.instruction->is_fused() || cell.find_first_of("<>") != std::string_view::npos)
+    fail(place, say(quoted(cell), " is an instruction of .sched files, not of torch's CSV"));
+  if (parsed.instruction->last().value() == std::numeric_limits<std::int32_t>::max())
+    fail(place, say(quoted(cell), ": the micro-batch is too large"));
+  return *parsed.instruction;
+}
+
+void read_cell(std::string_view cell, Place place, Order& order) {
+  if (cell.empty()) return;
+  if (cell.front() != '(') {
+    order.push_back(instruction_of(cell, place));
+    return;
+  }
+  if (!cell.ends_with(overlap_end)) fail(place, say(quoted(cell), " does not end with '", overlap_end, "'"));
+  cell.remove_prefix(1);
+  cell.remove_suffix(overlap_end.size());
+  const std::size_t half = cell.find(';');
+  if (half == std::string_view::npos) fail(place, "an overlap takes two instructions, separated by ';'");
+  const Instruction first = instruction_of(trimmed(cell.substr(0, half)), place);
+  const Instruction second = instruction_of(trimmed(cell.substr(half + 1)), place);
+  if (first.op() != Op::forward || (second.op() != Op::backward && second.op() != Op::input_grad))
+    fail(place, "an overlap is F, then B or I");
+  order.push_back(first.overlapping_next());
+  order.push_back(second);
+}
+
+/// Infers stages, micro-batches and placement. A stage belongs to the rank in whose row it computes; all of 0..S-1 must
+/// occur.
+void infer_shape(Schedule& schedule) {
+  std::vector<std::int32_t> rank_of_stage;
+  std::size_t computed = 0;
+  std::int32_t last_micro_batch = 0;
+  std::size_t stages = 0;
+  for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
+    for (const Instruction& instruction : schedule.orders[rank]) {
+      last_micro_batch = std::max(last_micro_batch, instruction.last().value());
+      stages = std::max({stages, instruction.stage().index() + 1, instruction.peer().index() + 1});
+      if (!is_compute(instruction.op())) continue;
+      if (rank_of_stage.size() <= instruction.stage().index())
+        rank_of_stage.resize(instruction.stage().index() + 1, -1);
+      std::int32_t& owner = rank_of_stage[instruction.stage().index()];
+      computed += owner < 0;
+      if (owner < 0) owner = static_cast<std::int32_t>(rank);
+      require<DataError>(owner == static_cast<std::int32_t>(rank), "row ", rank + 1, ": ", to_string(instruction),
+                         " is here, but stage ", instruction.stage().value(), " computes in row ", owner + 1);
+    }
+  require<DataError>(stages > 0, "there is no instruction in this CSV");
+  rank_of_stage.resize(stages, -1);
+  if (computed < stages) {
+    const auto absent = std::find(rank_of_stage.begin(), rank_of_stage.end(), -1) - rank_of_stage.begin();
+    throw DataError(say("stage ", absent, " computes nowhere, but the stages go up to ", stages - 1));
+  }
+  schedule.micro_batches = last_micro_batch + 1;
+  for (const std::int32_t rank : rank_of_stage) schedule.rank_of_stage.push_back(Rank(rank));
+}
+
+/// The weight gradients of one stage while they are put into ascending order.
+struct WeightOrder {
+  std::vector<std::int32_t> ascending;  // micro-batches with B or W
+  std::size_t next = 0;                 // in `ascending`: the first one that has not accumulated
+  std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>> waiting;
+  std::size_t delayed = 0;
+
+  bool is_next(MicroBatch i) const { return ascending[next] == i.value(); }
+};
+
+constexpr bool has_weight(Op op) { return op == Op::backward || op == Op::weight_grad; }
+
+/// One row with its weight gradients in ascending order. A B that comes too early becomes I, and its W waits. A waiting
+/// W is placed after the B or W of the micro-batch before it, and after the messages of that instruction.
+Order with_ascending_weights(const Order& order, std::vector<WeightOrder>& stages) {
+  Order result;
+  Order due;
+  bool within_pair = false;
+  for (const Instruction& instruction : order) {
+    const bool message = is_send(instruction.op()) || is_receive(instruction.op());
+    if (!message && !within_pair) {
+      result.insert(result.end(), due.begin(), due.end());
+      due.clear();
+    }
+    within_pair = instruction.overlaps_next() || (within_pair && message);
+    if (!has_weight(instruction.op())) {
+      result.push_back(instruction);
+      continue;
+    }
+    WeightOrder& stage = stages[instruction.stage().index()];
+    if (!stage.is_next(instruction.micro_batch())) {
+      if (instruction.op() == Op::backward)
+        result.push_back(Instruction::compute(Op::input_grad, instruction.stage(), instruction.micro_batch()));
+      stage.waiting.push(instruction.micro_batch().value());
+      ++stage.delayed;
+      continue;
+    }
+    result.push_back(instruction);
+    ++stage.next;
+    for (; !stage.waiting.empty() && stage.is_next(MicroBatch(stage.waiting.top())); ++stage.next) {
+      due.push_back(Instruction::compute(Op::weight_grad, instruction.stage(), MicroBatch(stage.waiting.top())));
+      stage.waiting.pop();
+    }
+  }
+  result.insert(result.end(), due.begin(), due.end());
+  return result;
+}
+
+std::vector<std::string> put_weights_in_order(Schedule& schedule) {
+  std::vector<WeightOrder> stages(schedule.rank_of_stage.size());
+  for (const Order& order : schedule.orders)
+    for (const Instruction& instruction : order)
+      if (has_weight(instruction.op()))
+        stages[instruction.stage().index()].ascending.push_back(instruction.micro_batch().value());
+  for (WeightOrder& stage : stages) std::sort(stage.ascending.begin(), stage.ascending.end());
+  for (Order& order : schedule.orders) order = with_ascending_weights(order, stages);
+
+  std::vector<std::string> notes;
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    if (stages[s].delayed > 0)
+      notes.push_back(say("stage ", s, ": ", stages[s].delayed, " of ", stages[s].ascending.size(),
+                          " weight gradients came out of micro-batch order: B became I, and W is delayed"));
+  return notes;
+}
+
+}  // namespace
+
+CsvSchedule read_torch_csv(std::string_view text) {
+  CsvSchedule result;
+  Schedule& schedule = result.schedule;
+  for (Place place; !text.empty(); ++place.row) {
+    std::string_view row = take_until(text, '\n');
+    if (row.ends_with('\r')) row.remove_suffix(1);
+    Order& order = schedule.orders.emplace_back();
+    place.cell = 1;
+    for (bool more = true; more; ++place.cell) {
+      more = row.find(',') != std::string_view::npos;
+      read_cell(trimmed(take_until(row, ',')), place, order);
+    }
+    if (order.empty()) fail({place.row, 1}, "a row without instructions: every rank owns a stage");
+  }
+  infer_shape(schedule);
+  result.notes = put_weights_in_order(schedule);
+  return result;
 }
 
 }  // namespace penstock

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "penstock/base/error.h"
-#include "penstock/schedule/deadlock.h"
 #include "penstock/schedule/rendezvous.h"
 #include "penstock/schedule/replay.h"
 #include "penstock/schedule/timeline_grid.h"

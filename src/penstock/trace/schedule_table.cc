@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/simulate.h"
-#include "penstock/trace/svg_canvas.h"
-#include "penstock/trace/text_table.h"
+#include "penstock/trace/timeline.h"
 
 namespace penstock {
 namespace {

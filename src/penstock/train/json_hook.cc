@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "penstock/base/json_text.h"
+#include "penstock/base/json.h"
 #include "penstock/train/hooks.h"
 
 namespace penstock {

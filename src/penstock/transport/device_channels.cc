@@ -16,7 +16,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/base/thread_name.h"
+#include "penstock/base/process.h"
 #include "penstock/transport/device_hand_over.h"
 #include "penstock/transport/gloo_connections.h"
 #include "penstock/transport/records.h"

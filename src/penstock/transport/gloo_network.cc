@@ -11,7 +11,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
-#include "penstock/base/thread_name.h"
+#include "penstock/base/process.h"
 #include "penstock/transport/early_posts.h"
 #include "penstock/transport/exit_watch.h"
 

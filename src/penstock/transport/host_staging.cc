@@ -7,7 +7,7 @@
 
 #include "penstock/base/device_copy.h"
 #include "penstock/base/error.h"
-#include "penstock/base/thread_name.h"
+#include "penstock/base/process.h"
 
 namespace penstock {
 namespace {

@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "penstock/base/error.h"
-#include "penstock/base/text_hash.h"
+#include "penstock/base/hash.h"
 #include "penstock/transport/peer_processes.h"
 
 namespace penstock {

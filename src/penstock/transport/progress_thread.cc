@@ -8,7 +8,7 @@
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
-#include "penstock/base/thread_name.h"
+#include "penstock/base/process.h"
 #include "penstock/transport/control_messages.h"
 #include "penstock/transport/world_aborted.h"
 

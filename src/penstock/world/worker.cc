@@ -10,7 +10,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
-#include "penstock/base/thread_name.h"
+#include "penstock/base/process.h"
 
 namespace penstock {
 namespace {

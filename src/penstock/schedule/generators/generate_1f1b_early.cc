@@ -8,7 +8,6 @@
 // (p - 1)(F + I) on its span, and in 1F1B for (p - 1)(F + I + W), for any costs.
 #include <algorithm>
 
-#include "penstock/schedule/generators/alternating_order.h"
 #include "penstock/schedule/generators/placement.h"
 
 namespace penstock {

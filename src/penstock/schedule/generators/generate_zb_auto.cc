@@ -19,9 +19,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "penstock/schedule/generators/alternating_order.h"
 #include "penstock/schedule/generators/fill_gaps.h"
-#include "penstock/schedule/generators/gap_policies.h"
 #include "penstock/schedule/generators/placement.h"
 #include "penstock/schedule/simulate.h"
 

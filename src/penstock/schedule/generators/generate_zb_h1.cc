@@ -12,7 +12,6 @@
 // the end.
 #include <algorithm>
 
-#include "penstock/schedule/generators/alternating_order.h"
 #include "penstock/schedule/generators/placement.h"
 
 namespace penstock {

@@ -11,7 +11,6 @@
 // and W. For m < 2p the first stages run all forwards first; for m <= 2 the order is that of ZB-H1.
 #include <algorithm>
 
-#include "penstock/schedule/generators/alternating_order.h"
 #include "penstock/schedule/generators/placement.h"
 
 namespace penstock {

@@ -1,11 +1,12 @@
 // The functions that several generators share: placements of stages on ranks, short names for instructions, bounds of
-// activations and formulas of bubbles. Inside this module only.
+// activations, formulas of bubbles, and the order of one stage per rank. Inside this module only.
 #pragma once
 
 #include <string_view>
 #include <vector>
 
 #include "penstock/schedule/generators/generators.h"
+#include "penstock/schedule/order.h"
 
 namespace penstock {
 
@@ -34,5 +35,15 @@ std::vector<int> for_every_rank(const ScheduleShape& shape, int bound);
 std::vector<int> hold_depth(const ScheduleShape& shape, const Tuning& tuning);
 /// (p - 1)(F + I + W): the bubble of GPipe and 1F1B and, with the costs of one chunk, of their looped forms.
 double fill_and_drain(const ScheduleShape& shape, const StageCosts& costs);
+
+/// The distances between the instructions of a stage, in micro-batches.
+struct Drift {
+  int warm_up = 1;  // forwards before the first I; F stays so far ahead of I until the last F
+  int lag = 0;      // I stays so far ahead of W until the last I
+};
+
+/// The instructions of `stage` for `micro_batches` micro-batches: the forwards of the warm-up, then I, W and F
+/// alternately, then the remaining I's and W's. At most `warm_up + lag` micro-batches are live.
+Order alternating_order(StageId stage, MicroBatch micro_batches, Drift drift);
 
 }  // namespace penstock

@@ -11,7 +11,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
-#include "penstock/base/thread_name.h"
+#include "penstock/base/process.h"
 #include "penstock/transport/exit_watch.h"
 #include "penstock/transport/launch_environment.h"
 #include "penstock/transport/peer_processes.h"

@@ -1,4 +1,4 @@
-#include "penstock/trace/text_table.h"
+#include "penstock/base/text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,13 +1,14 @@
-// Pictures of a schedule in the style of the papers: one row per rank, a coloured box with its micro-batch for every F,
-// B, I and W, lighter colours for later stages of a rank, grey for idle time, and the makespan, bubble and memory
-// above. The times are those of simulate(). REDUCE, NORM and messages are not drawn, because they occupy no time of a
-// rank; STEP is a thin box if the update has a cost. An overlap pair has a frame.
+// Pictures of a schedule and of a measured step. A schedule is drawn in the style of the papers: one row per rank, a
+// coloured box with its micro-batch for every F, B, I and W, lighter colours for later stages of a rank, grey for idle
+// time, and the makespan, bubble and memory above. The times are simulate()'s. REDUCE, NORM and messages are not drawn,
+// because they occupy no time of a rank; STEP is a thin box if the update has a cost. An overlap pair has a frame.
 #pragma once
 
 #include <cstddef>
 #include <string>
 
 #include "penstock/schedule/simulate.h"
+#include "penstock/trace/recorder.h"
 
 namespace penstock {
 
@@ -31,5 +32,16 @@ std::string schedule_svg(const Schedule& schedule, const StageCosts& costs);
 /// A self-contained HTML page with zoom and pan, which shows the dependencies of each box. Contains schedule_json()
 /// unchanged. Throws like schedule_svg(), for more than `most_boxes_of_html` instructions.
 std::string schedule_html(const Schedule& schedule, const StageCosts& costs);
+
+/// The version of schedule_json(), incremented when a program that reads the old format would misread the new one.
+constexpr int schedule_json_version = 1;
+
+/// A schedule with its simulated times for other programs (docs/schedule_format.md): one JSON object, with every slot on
+/// its own line. Throws like simulate().
+std::string schedule_json(const Schedule& schedule, const StageCosts& costs);
+
+/// The step of `trace` with the median makespan, below its prediction (account()), as SVG text: one row per rank, every F
+/// and B labelled with its micro-batch. Throws DataError if the trace has no complete step.
+std::string step_svg(const Trace& trace);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-#include "penstock/plan/finalists.h"
+#include "penstock/plan/candidate.h"
 
 #include <algorithm>
 

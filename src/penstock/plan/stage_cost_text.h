@@ -1,11 +1,19 @@
-// Reads costs per stage from a file (docs/schedule_format.md).
+// Costs per stage as users write them: a list on the command line, or a cost file (docs/schedule_format.md).
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "penstock/schedule/stage_costs.h"
 
 namespace penstock {
+
+/// "a,b" is a and b; one item more than there are commas. The items are parts of `list`.
+std::vector<std::string_view> comma_separated(std::string_view list);
+
+/// Parses "1.5" or "1,2,1.5,...", one cost for all stages or one for each. Costs must be finite and not negative,
+/// without blanks. Throws ConfigError, which names `flag`, the text and the position in the list.
+std::vector<double> parse_cost_list(std::string_view flag, std::string_view text);
 
 /// The version of the format, incremented when a file of the old format would be misread.
 constexpr int stage_costs_version = 1;
