@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "penstock/base/error.h"
-#include "penstock/base/text_hash.h"
+#include "penstock/base/hash.h"
 
 namespace penstock {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "penstock/base/error.h"
-#include "penstock/base/random_digits.h"
+#include "penstock/base/hash.h"
 #include "penstock/transport/build_identity.h"
 #include "penstock/transport/joining/start_deadline.h"
 
