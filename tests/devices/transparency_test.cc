@@ -98,7 +98,6 @@ std::map<std::string, torch::Tensor> results_of(const Training& training) {
   options.clip_norm = 0.05;
   options.seed = 3;
   options.device = training.device;
-  options.keep_last_step = true;
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with(adam());
   WeightAverage average(pipeline, 0.5);

@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "penstock/penstock.h"
-#include "tests/runtime/faulty_training.h"
 #include "tests/runtime/overflowing.h"
 #include "tests/support/temporary_folder.h"
 
@@ -183,18 +182,14 @@ void width_case() {
   if (job.world.is_main()) std::cout << "all goes on" << std::endl;
 }
 
-/// A failure in the backward pass ends the world; state() returns its parameters, and a new world continues with them.
-/// Then two worlds at a time.
+/// A failure in the backward pass ends the world and its state; new worlds can be made, two at a time too.
 void worlds_case() {
-  std::map<std::string, torch::Tensor> state;
-  double before = 0;
   {
     bool is_failing = false;
     Job job(patient, [&](bool is_forward) {
       if (is_failing && !is_forward) throw std::runtime_error("the layer broke");
     });
     job.step(0).loss();
-    before = job.sum_of_state();
     is_failing = true;
     std::string failure;
     try {
@@ -203,14 +198,19 @@ void worlds_case() {
       failure = error.what();
     }
     require<Failure>(failure.find("rank 1 (stage 1) failed at 1B0 of step 1: the layer broke") == 0, "told: ", failure);
-    require<Failure>(job.sum_of_state() == before, "the state has changed");
     is_failing = false;
     try {
       job.step(2).wait();
       throw Failure("the world goes on");
     } catch (const RankFailure&) {
     }
-    state = job.pipeline->state();
+    try {
+      job.pipeline->state();
+      throw Failure("there is a state");
+    } catch (const RankFailure& error) {
+      failure = error.what();
+    }
+    require<Failure>(failure.find("no state is left after a failure") == 0, "told: ", failure);
   }
   for (int i = 0; i < 2; ++i) {
     Job job(patient);
@@ -228,33 +228,6 @@ void worlds_case() {
   one.world.finish();
   other.world.finish();
   if (one.world.is_main()) std::cout << "four worlds more" << std::endl;
-}
-
-/// The third step fails at `event` on one rank; state() is that of a plain loop over two steps.
-void check_last_step(const std::string& event, int successes) {
-  test::FaultyJob job({.stages = 3, .deadline = 60s}, {.keep_last_step = true});
-  for (int step = 0; step < 2; ++step) job.step(step).wait();
-  job.faults->fail(event, successes);
-  std::string failure;
-  try {
-    job.step(2).wait();
-    job.world.finish();
-  } catch (const Failure& error) {  // TransportError on ranks that have completed the step
-    failure = error.what();
-  }
-  require<Failure>(failure.find("broken at " + event) != std::string::npos, "told: ", failure);
-  const test::State state = job.pipeline.state();
-  if (!job.world.is_main()) return;
-  const std::string differing = test::differences(state, test::plain_state(job.initial, 2));
-  require<Failure>(differing.empty(), "these differ: ", differing);
-}
-
-void last_step_case(const std::string& event, int successes) {
-  check_last_step(event, successes);
-  test::FaultyJob next({.stages = 3, .deadline = 60s}, {});
-  next.step(0);
-  next.world.finish();
-  if (next.world.is_main()) std::cout << "the last complete step" << std::endl;
 }
 
 /// A step whose loss is not a number is refused, and named as under threads; the step behind it runs.
@@ -322,9 +295,6 @@ int run(const std::string& name) {
     if (name == "half_saved") half_saved_case();
     if (name == "start") start_case(1000000);
     if (name == "paused_start") start_case(3);
-    if (name == "kept_backward") last_step_case("backward", 3);
-    if (name == "kept_first") last_step_case("a.bias", 0);
-    if (name == "kept_last") last_step_case("c.bias", 0);
     return 0;
   } catch (const std::exception& error) {
     std::cerr << say("said: ", error.what(), "\n");  // at once, so that lines of two processes do not mix

@@ -132,12 +132,6 @@ class ProcessFailures(unittest.TestCase):
         job = Job("worlds")
         self.assertEqual((job.code, job.output), (0, "four worlds more\n"))
 
-    def test_the_state_of_the_last_complete_step_is_kept(self):
-        for case in ("kept_backward", "kept_first", "kept_last"):
-            with self.subTest(case=case):
-                job = Job(case, ranks=3)
-                self.assertEqual((job.code, job.output), (0, "the last complete step\n"))
-
     def test_a_wait_of_a_checkpoint_that_fails_ends_all(self):
         job = Job("half_saved")
         self.assertNotEqual(job.code, 0, job.output)

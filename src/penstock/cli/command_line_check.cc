@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "penstock/base/error.h"
@@ -57,6 +58,11 @@ const CLI::App& innermost(const CLI::App& app, std::string& path) {
   return *at;
 }
 
+/// Flags of earlier versions, and what replaces them.
+constexpr std::pair<const char*, const char*> removed_flags[] = {
+    {"--keep-last-step", "save checkpoints with --checkpoint DIR, and continue with --resume DIR"},
+};
+
 /// The flag that was meant: "--stages" for "--stages=2", "-stages" and the like.
 std::string flag_name(const std::string& argument) {
   const std::size_t first = argument.find_first_not_of('-');
@@ -69,6 +75,8 @@ std::string error_about_flag(const CLI::App& verb, const std::string& path, cons
   for (const CLI::Option* option : verb.get_options())
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   const std::string shown = argument.substr(0, argument.find('='));
+  for (const auto& [removed, instead] : removed_flags)
+    if (shown == removed) return say(removed, " was removed: ", instead);
   const bool has_verbs = !verb.get_subcommands([](const CLI::App*) { return true; }).empty();
   if (has_verbs || known.empty())
     return say("unknown flag '", shown, "': flags follow a verb; '", path, " --help' lists the verbs");

@@ -164,10 +164,6 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
                     "processes compare hashes of their batches in the first three steps and every n-th; 0: never")
         ->check(CLI::Range(0, 1 << 30))
         ->capture_default_str();
-  if (trains)
-    job->add_flag("--keep-last-step", keep_last_step,
-                  "copy the parameters before each update: memory for one copy, and some time; after a failure of a "
-                  "rank `train` then still writes the weights of the last complete step to --save-weights");
   job->add_option("--deadline", deadline_s,
                   "seconds without a sign of life from a process until a wait for it fails; a live process sends signs "
                   "however long a layer or an evaluation takes")
@@ -279,7 +275,6 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   if (flags.precision == "fp16") options.precision = Precision::fp16;
   options.loss_scaling.initial = flags.loss_scale;
   options.compare_batches = flags.compare_batches;
-  options.keep_last_step = flags.keep_last_step;
   options.partition = flags.partition;
   options.device = flags.device;
   if (!flags.boundary_shape.empty()) options.boundary_shape = flags.boundary_shape;

@@ -48,7 +48,6 @@ struct JobFlags {
   std::string precision = "fp32";
   double loss_scale = 65536;
   int compare_batches = 100;
-  bool keep_last_step = false;
   std::uint64_t seed = 0;
   int threads = 1;
   std::string transport = "auto";

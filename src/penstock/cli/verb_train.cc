@@ -78,8 +78,6 @@ std::set<std::string> decisive_flags(const TrainFlags& flags) {
 }
 
 void check(const TrainFlags& flags) {
-  require<ConfigError>(!flags.job.keep_last_step || !flags.save_weights.empty(),
-                       "--keep-last-step keeps the weights for --save-weights: give both");
   const std::int64_t steps = flags.steps.value_or(1), epochs = flags.epochs.value_or(1);
   require<ConfigError>(steps >= 1, "steps = ", steps,
                        ", but training takes at least 1: without --steps there is no limit");
@@ -215,33 +213,12 @@ void show_steps(const TrainFlags& flags, std::ostream& out, const Pipeline& pipe
   }
 }
 
-/// The state after a failure of a rank. Collective.
-std::map<std::string, torch::Tensor> last_state(Pipeline& pipeline) {
-  while (true) {
-    try {
-      return pipeline.state();
-    } catch (const StepFailure&) {  // of the step behind, each is thrown once: the state contains nothing of it
-    }
-  }
-}
-
-/// Writes the weights after a failure of a rank. Never throws, so that the failure itself is reported. Collective.
-void save_last_step(const TrainFlags& flags, Pipeline& pipeline, const std::optional<Vocabulary>& vocabulary) noexcept {
-  const bool is_main = pipeline.world().is_main();
-  try {
-    const auto state = last_state(pipeline);
-    if (is_main) {
-      save_weights(flags.save_weights, flags.job.network, {state, vocabulary});
-      log(LogLevel::info, flags.save_weights + ": the weights after the last complete step");
-    }
-  } catch (const std::exception& error) {
-    if (is_main) warn(say("the weights after the last complete step are lost: ", error.what()));
-  }
-  // The other processes wait here until the file is written: mpirun ends this one as soon as the first of them leaves.
-  try {
-    last_state(pipeline);
-  } catch (const std::exception&) {  // another process has left, which ends the wait
-  }
+/// Reports where the weights of a training that has failed are.
+void report_no_weights(const TrainFlags& flags, const World& world) {
+  if (flags.save_weights.empty() || !world.is_main()) return;
+  const bool continues = flags.checkpoints.writes();
+  warn(say("training failed, and --save-weights ", flags.save_weights, " is not written: ",
+           continues ? "continue with --resume " + flags.checkpoints.folder : "pass --checkpoint DIR to keep states"));
 }
 
 /// Writes --save-weights. Fails in all processes where the main one cannot write. Collective.
@@ -321,11 +298,8 @@ int train(TrainFlags flags) {
   try {
     trainer.fit(loaders.train, loaders.test ? &*loaders.test : nullptr);
     world.finish();
-  } catch (const RankFailure&) {
-    if (flags.job.keep_last_step) save_last_step(flags, *pipeline, vocabulary);
-    throw;
-  } catch (const TransportError&) {
-    if (flags.job.keep_last_step) save_last_step(flags, *pipeline, vocabulary);
+  } catch (const Failure&) {
+    report_no_weights(flags, world);
     throw;
   }
   if (const auto& request = trainer.interrupted()) {

@@ -36,7 +36,6 @@ Fingerprint fingerprint_of(const PipelineOptions& options, const PipelineParts& 
           {"precision", to_string(options.precision)},
           {"loss scaling", say(options.loss_scaling.initial, " for ", options.loss_scaling.growth_steps)},
           {"compared batches", say(options.compare_batches)},
-          {"last step", options.keep_last_step ? "kept" : "not kept"},
           {"kernels", kernels_from(options.kernels, options.kernel_selection)->fingerprint()},
           {"device", options.device},
           {"seed", say(options.seed)},

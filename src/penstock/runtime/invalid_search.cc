@@ -197,7 +197,7 @@ void InvalidSearch::run(const StepJob& job) {
         say("rank ", parts_.placement.context().rank.value(), " failed in it: ", reason_of(std::current_exception()));
     parts_.placement.endpoint().cancel({parts_.placement.pipeline(), search.step}, failure_);
   }
-  parts_.histories.undo_forward(parts_.stages);
+  parts_.copies.restore_buffers();
   rows_.clear();
   messages_.clear();
   job_ = nullptr;
@@ -229,7 +229,6 @@ void InvalidSearch::perform(const Instruction& instruction) {
 // As StepExecutor::forward, but keeps nothing for a backward pass.
 void InvalidSearch::forward(Stage& stage, MicroBatch micro_batch) {
   const RowRange rows = rows_.of(micro_batch);
-  parts_.histories.of(stage.id()).before_forward(stage, job_->training_step);
   Stage::Arrivals arrivals;
   arrivals.place = {parts_.setting.seed, job_->training_step, rows.begin, {}, rows.size()};
   arrivals.micro_batch = micro_batch;

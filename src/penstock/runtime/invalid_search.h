@@ -24,8 +24,8 @@
 #include "penstock/runtime/invalid_loss.h"
 #include "penstock/runtime/rank_setting.h"
 #include "penstock/runtime/stage.h"
-#include "penstock/runtime/stage_history.h"
 #include "penstock/runtime/stage_placement.h"
+#include "penstock/runtime/state_copies.h"
 #include "penstock/runtime/step_job.h"
 
 namespace penstock {
@@ -36,7 +36,7 @@ struct InvalidSearchParts {
   const RankSetting& setting;
   const StagePlacement& placement;
   const RankStages& stages;
-  StageHistories& histories;
+  StateCopies& copies;
 };
 
 /// How a step failed on one rank.

@@ -43,8 +43,6 @@ class LocalRunners : public std::enable_shared_from_this<LocalRunners> {
 
   /// The tag of the next gather operation of the pipeline: the same on every process.
   Tag next_gathering() { return control_tag(pipeline_, Topic::gathering, ++gatherings_); }
-  /// The same for two operations in the world after a failure (World::contexts_after_failure).
-  Tag next_recovery() { return control_tag(pipeline_, Topic::gathering, ++recoveries_); }
   /// The number of the next checkpoint of the pipeline: the same on every process.
   std::uint64_t next_save() { return ++saves_; }
 
@@ -56,7 +54,6 @@ class LocalRunners : public std::enable_shared_from_this<LocalRunners> {
   StagedGraph staged_;
   std::vector<std::unique_ptr<RankRunner>> runners_;
   std::uint64_t gatherings_ = 0;
-  std::uint64_t recoveries_ = 0;
   std::uint64_t saves_ = 0;
 };
 

@@ -93,11 +93,6 @@ struct PipelineOptions {
   /// read the same ones. Different hashes throw ConfigError on all ranks: the data were drawn or shuffled without a
   /// common seed. 0: never.
   int compare_batches = 100;
-  /// Copies a stage's trained parameters before each of its updates, into tensors that are made once. Then
-  /// Pipeline::state() gives the state after the last complete step whenever a rank fails, even in the middle of an
-  /// update or between the updates of two stages. Costs the memory of the parameters once more, on replica 0, and the
-  /// time of copying them, about that of an update by plain SGD.
-  bool keep_last_step = false;
   std::uint64_t seed = 0;  // of the initial weights and of random numbers such as dropout masks
 };
 

@@ -10,11 +10,10 @@
 namespace penstock {
 
 ParameterUpdater::ParameterUpdater(const StagePlacement& placement, const RankStages& stages, GradientReducer& reducer,
-                                   StageHistories& histories, const RankSetting& setting)
+                                   const RankSetting& setting)
     : placement_(placement),
       stages_(stages),
       reducer_(reducer),
-      histories_(histories),
       device_(setting.device),
       clip_norm_(setting.clip_norm),
       scaler_(setting.precision, setting.loss_scaling),
@@ -72,7 +71,6 @@ void ParameterUpdater::begin(const StepJob& job) {
   job_ = &job;
   gradient_norm_.reset();
   norm_on_device_.reset();
-  queued_.clear();
   if (job.training && !job.is_later_part()) hooked_.clear();
   if (job.learning_rate)
     for (auto& [stage, made] : optimizers_) made.optimizer->set_learning_rate(*job.learning_rate);
@@ -111,9 +109,7 @@ void ParameterUpdater::set_norm(double norm) {
 
 void ParameterUpdater::begin_read_back() { norm_on_device_ = to_host_later(norm_on_device_); }
 
-// An update that is only queued may still come to nothing: an abort ends the transfers that it waits for.
 void ParameterUpdater::end_read_back() {
-  for (const StageId stage : std::exchange(queued_, {})) histories_.of(stage).end_update(job_->training_step);
   if (!norm_on_device_.defined()) return;
   set_norm(norm_on_device_.item<double>());
   norm_on_device_.reset();
@@ -141,10 +137,6 @@ void ParameterUpdater::run_hooks(const Stage& stage) {
 void ParameterUpdater::update(Stage& stage) {
   reducer_.finish_ties();
   if (optimizers_.contains(stage.id())) step_optimizers(stage);
-  if (device_.is_cpu())
-    histories_.of(stage.id()).end_update(job_->training_step);
-  else
-    queued_.push_back(stage.id());
 }
 
 void ParameterUpdater::step_optimizers(Stage& stage) {
@@ -159,7 +151,6 @@ void ParameterUpdater::step_optimizers(Stage& stage) {
     if (gradient.defined() && unscale != 1) gradient = gradient.mul(unscale);
     value.mutable_grad() = gradient.defined() ? clipped(gradient) : gradient;
   }
-  histories_.of(stage.id()).before_update(stage, job_->training_step);
   const auto [first, end] = optimizers_.equal_range(stage.id());
   for (auto made = first; made != end; ++made) made->second.optimizer->step();
   average_.add(stage);

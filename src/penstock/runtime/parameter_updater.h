@@ -15,7 +15,6 @@
 #include "penstock/runtime/parameter_averages.h"
 #include "penstock/runtime/rank_setting.h"
 #include "penstock/runtime/stage.h"
-#include "penstock/runtime/stage_history.h"
 #include "penstock/runtime/stage_placement.h"
 #include "penstock/runtime/step_job.h"
 
@@ -24,9 +23,9 @@ namespace penstock {
 /// Used on its rank's thread, except for const functions while the rank is idle.
 class ParameterUpdater {
  public:
-  /// `placement`, `stages`, `reducer` and `histories` must outlive it.
+  /// `placement`, `stages` and `reducer` must outlive it.
   ParameterUpdater(const StagePlacement& placement, const RankStages& stages, GradientReducer& reducer,
-                   StageHistories& histories, const RankSetting& setting);
+                   const RankSetting& setting);
 
   /// Makes an optimiser for the parameters of each stage, instead of earlier ones.
   void make_optimizers(const OptimizerFactory& factory);
@@ -55,7 +54,7 @@ class ParameterUpdater {
   void update(Stage& stage);
   /// On a device, where a norm was measured that no rank has read: queues its copy to the host.
   void begin_read_back();
-  /// To be called when the device has completed the step: reports the norm to the job's state, and counts the updates.
+  /// To be called when the device has completed the step: reports the norm to the job's state.
   void end_read_back();
   /// To be called after the updates of a step: adapts the loss scale. Returns whether the parameters were updated.
   bool end_update();
@@ -72,7 +71,6 @@ class ParameterUpdater {
   const StagePlacement& placement_;
   const RankStages& stages_;
   GradientReducer& reducer_;
-  StageHistories& histories_;
   c10::Device device_;
   std::optional<double> clip_norm_;
   LossScaler scaler_;
@@ -89,7 +87,6 @@ class ParameterUpdater {
   const StepJob* job_ = nullptr;
   std::optional<double> gradient_norm_;  // of the running job, after its NORM; divided by the loss scale
   torch::Tensor norm_on_device_;         // the same, while no rank has read it
-  std::vector<StageId> queued_;          // stages whose update a device has to complete
 };
 
 }  // namespace penstock

@@ -14,13 +14,25 @@
 #include "penstock/runtime/partition_network.h"
 #include "penstock/runtime/pipeline_impl.h"
 #include "penstock/runtime/pipeline_states.h"
-#include "penstock/runtime/recovered_state.h"
 #include "penstock/runtime/saver_parts.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/transport/device_hand_over.h"
 #include "penstock/world/gather.h"
 
 namespace penstock {
+namespace {
+
+/// This rank's contribution to the whole state: the parameters and buffers whose owner it is; none on replicas but 0.
+std::vector<std::pair<std::string, torch::Tensor>> state_of(const RankRunner& runner) {
+  std::vector<std::pair<std::string, torch::Tensor>> own;
+  if (runner.context().replica() != Replica(0)) return own;
+  for (const auto& stage : runner.stages())
+    for (const Stage::Held& held : stage->state())
+      if (held.is_owned_by(stage->id())) own.emplace_back(held.name, held.value);
+  return own;
+}
+
+}  // namespace
 
 Pipeline::Pipeline(World& world, Cell& network, Loss loss, const PipelineOptions& options)
     : impl_(std::make_unique<PipelineImpl>(world, network, std::move(loss), options)) {}
@@ -170,17 +182,12 @@ void Pipeline::sync_ties() {
 std::map<std::string, torch::Tensor> Pipeline::state() {
   impl_->world().require_own_process();
   impl_->steps.settle();
-  if (const auto failure = impl_->world().failed()) {
-    std::vector<RecoveryRank> ranks;
-    for (const RankContext& context : impl_->world().contexts_after_failure())
-      ranks.push_back({context, &impl_->runners->of(context.rank)});
-    return recovered_state(ranks, impl_->runners->next_recovery(), *failure);
-  }
+  if (const auto failure = impl_->world().failed()) throw impl_->no_state(*failure);
   impl_->drain();
   std::map<std::string, torch::Tensor> all;
   const Tag tag = impl_->runners->next_gathering();
   impl_->runners->run([&](RankRunner& runner) {
-    auto gathered = gather_tensors(runner.context(), tag, state_of(runner.context(), runner));
+    auto gathered = gather_tensors(runner.context(), tag, state_of(runner));
     if (runner.context().rank == WorldRank(0)) all = std::move(gathered);
   });
   return all;
@@ -220,6 +227,7 @@ std::int64_t Pipeline::training_steps() const { return static_cast<std::int64_t>
 BitSettings Pipeline::bit_settings() const { return penstock::bit_settings(options(), world(), schedule()); }
 
 std::unique_ptr<CheckpointSaver> Pipeline::checkpoints(const SaverOptions& options) {
+  impl_->checkpoint_folder = options.folder;
   return std::make_unique<CheckpointSaver>(SaverParts{.runners = impl_->runners,
                                                       .jobs = impl_->jobs,
                                                       .steps = impl_->parts,

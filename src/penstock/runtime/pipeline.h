@@ -142,9 +142,8 @@ class Pipeline {
   /// waits for all submitted steps.
   void sync_ties();
   /// Copies of all parameters and buffers of replica 0, by full name, on the main process; empty on the others.
-  /// Collective. After a failure the values are those after the last step that all stages completed. Throws RankFailure
-  /// where the failure came in the middle of an update or between the updates of two stages and
-  /// PipelineOptions::keep_last_step is not set, and where a rank hangs.
+  /// Collective. After a failure that ended the world no state is left: throws RankFailure, which names the newest
+  /// checkpoint of the pipeline's CheckpointSaver, if any.
   std::map<std::string, torch::Tensor> state();
   /// Copies the values of `state` into every parameter and buffer on all ranks; optimiser state does not change.
   /// Names, shapes and dtypes must be exactly those of state(); otherwise nothing changes and a ConfigError names the

@@ -5,6 +5,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
+#include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/layers/autocast.h"
 #include "penstock/model/loss_checks.h"
 #include "penstock/runtime/partition_network.h"
@@ -67,8 +68,7 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
                     .device = device_of(options.device, local_rank),
                     .kernels = kernels,
                     .count_bytes = options.count_bytes,
-                    .axes = axes,
-                    .keep_last_step = options.keep_last_step});
+                    .axes = axes});
   });
   lower();
   const Rank last = full_schedule->schedule.rank_of(StageId(staged().stage_count() - 1));
@@ -98,6 +98,20 @@ void PipelineImpl::drain() {
   world().require_own_process();
   inferences->finish();
   steps.finish();
+}
+
+RankFailure PipelineImpl::no_state(const std::string& failure) const {
+  std::string advice = "save checkpoints (Pipeline::checkpoints, --checkpoint) to continue from them";
+  if (!checkpoint_folder.empty()) {
+    advice = say("there is no complete checkpoint in ", checkpoint_folder);
+    try {
+      if (const auto newest = newest_checkpoint(checkpoint_folder, CheckpointCheck::structure).checkpoint)
+        advice = "continue from the checkpoint " + newest->directory();
+    } catch (const std::exception& error) {
+      advice += say(" (", error.what(), ")");
+    }
+  }
+  return RankFailure(say("no state is left after a failure (", failure, "): ", advice));
 }
 
 void PipelineImpl::require_own_values() const {

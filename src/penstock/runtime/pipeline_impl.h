@@ -38,6 +38,8 @@ class PipelineImpl {
     drain();
     runners->run(work);
   }
+  /// The error of state() after the world has failed because of `failure`: it names the newest checkpoint.
+  RankFailure no_state(const std::string& failure) const;
   /// Throws ConfigError while the average replaces the parameters.
   void require_own_values() const;
 
@@ -56,6 +58,7 @@ class PipelineImpl {
   StepParts parts;
   std::optional<Inferences> inferences;
   std::set<std::string> damaged;  // checkpoints that load() skipped
+  std::string checkpoint_folder;  // of the newest CheckpointSaver
   bool has_optimizer = false;
   bool uses_average = false;
   int exceptions = std::uncaught_exceptions();  // may be above 0 where a destructor makes the pipeline

@@ -46,19 +46,17 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& training, cons
       device_(setting.device),
       placement_(setting.pipeline, setting.context, training.rank_of_stage),
       micro_batches_(training.micro_batches),
-      histories_(setting.keep_last_step && placement_.replica() == Replica(0)),  // which gives the state
       reducer_(placement_, stages_),
-      updater_(placement_, stages_, reducer_, histories_, setting_),
+      updater_(placement_, stages_, reducer_, setting_),
       copies_(placement_, stages_),
       clocks_(stages_, device_),
-      executor_({staged.graph, setting_, device_, placement_, stages_, reducer_, updater_, histories_, clocks_}),
-      invalid_search_({staged.graph, setting_, placement_, stages_, histories_}) {
+      executor_({staged.graph, setting_, device_, placement_, stages_, reducer_, updater_, clocks_}),
+      invalid_search_({staged.graph, setting_, placement_, stages_, copies_}) {
   const RankDeviceGuard guard(device_);
   for (const StagePart& part : staged.parts) {
     if (!placement_.is_local(part.id)) continue;
     stages_.push_back(
         std::make_unique<Stage>(staged, part, StageSetting{setting.seed, setting.device, setting.kernels}));
-    histories_.add(part.id);
   }
   placement_.endpoint().connect(
       {setting.pipeline, pairs_of(staged, placement_, stages_), setting.device, setting.boundary_shape});
@@ -73,13 +71,11 @@ std::vector<std::pair<int, bool>> RankRunner::trainable_nodes() const {
 
 void RankRunner::set_trainable(const std::string& name, bool trains) {
   for (const auto& stage : stages_) stage->set_trainable(name, trains);
-  histories_.forget_parameters();
   reducer_.clear();
   updater_.add_optimizers();
 }
 
 void RankRunner::begin_at(const Manifest& manifest) {
-  histories_.begin_at(static_cast<std::uint64_t>(manifest.step));
   if (!learning_rate_in(manifest.states)) updater_.reset_learning_rate();
   if (const auto scale = loss_scaler_in(manifest.states)) updater_.loss_scaler().load(*scale);
   for (const auto& stage : stages_) stage->gradients().begin_step();  // invalidates casts of the former weights
@@ -135,6 +131,7 @@ std::exception_ptr RankRunner::explained(const StepJob& job, const std::exceptio
 
 void RankRunner::execute(const StepJob& job) {
   job_ = &job;
+  copies_.keep_buffers(job);
   const bool is_later = job.is_later_part();
   if (!is_later) {
     executor_.begin(job);
@@ -182,13 +179,13 @@ std::exception_ptr RankRunner::failed(const std::exception_ptr& error, const std
   } catch (const PipelineCancelled& cancelled) {
     return std::make_exception_ptr(RankFailure(cancelled.what()));
   } catch (const StepCancelled& cancelled) {
-    if (job_ && job_->training) histories_.undo_forward(stages_);
+    if (job_ && job_->training) copies_.restore_buffers();
     return std::make_exception_ptr(StepFailure(cancelled.what()));
   } catch (const TransportError&) {
   } catch (...) {
     if (job_ && is_harmless(*job_) && transport.can_cancel() && !transport.aborted()) {
       transport.cancel({setting_.pipeline, job_->step}, reason);
-      if (job_->training) histories_.undo_forward(stages_);
+      if (job_->training) copies_.restore_buffers();
       return std::make_exception_ptr(StepFailure(reason));
     }
   }

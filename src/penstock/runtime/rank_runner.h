@@ -16,7 +16,6 @@
 #include "penstock/runtime/rank_setting.h"
 #include "penstock/runtime/stage.h"
 #include "penstock/runtime/stage_clocks.h"
-#include "penstock/runtime/stage_history.h"
 #include "penstock/runtime/stage_placement.h"
 #include "penstock/runtime/state_copies.h"
 #include "penstock/runtime/step_executor.h"
@@ -40,7 +39,6 @@ class RankRunner {
   const RankStages& stages() const { return stages_; }
   const StepExecutor& executor() const { return executor_; }
   ParameterUpdater& updater() { return updater_; }
-  const StageHistories& histories() const { return histories_; }
   StateCopies& copies() { return copies_; }
   StageClocks& clocks() { return clocks_; }
   /// The rank's thread waits for the device, watched as DataPlane::await_stream() is. `what` names the wait.
@@ -83,7 +81,6 @@ class RankRunner {
   StagePlacement placement_;
   int micro_batches_;  // of the full schedule
   RankStages stages_;
-  StageHistories histories_;
   GradientReducer reducer_;
   ParameterUpdater updater_;
   StateCopies copies_;

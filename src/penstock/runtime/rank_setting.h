@@ -33,7 +33,6 @@ struct RankSetting {
   std::shared_ptr<const KernelSelection> kernels = nullptr;
   bool count_bytes = false;
   BatchAxesOf axes = {};
-  bool keep_last_step = false;  // PipelineOptions::keep_last_step
 };
 
 }  // namespace penstock

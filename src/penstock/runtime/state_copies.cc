@@ -21,6 +21,31 @@ void StateCopies::share_buffers(const StepJob& job) {
   }
 }
 
+Tensors StateCopies::buffers() const {
+  Tensors buffers;
+  for (const auto& stage : stages_)
+    for (const Stage::Held& held : stage->state())
+      if (held.is_buffer()) buffers.push_back(held.value);
+  return buffers;
+}
+
+void StateCopies::keep_buffers(const StepJob& job) {
+  are_kept_ = job.training && job.part == StepPart::whole;
+  if (!are_kept_) return;
+  const torch::NoGradGuard no_grad;
+  const Tensors now = buffers();
+  if (kept_.empty())
+    for (const torch::Tensor& buffer : now) kept_.push_back(torch::empty_like(buffer));
+  for (std::size_t i = 0; i < now.size(); ++i) kept_[i].copy_(now[i]);
+}
+
+void StateCopies::restore_buffers() {
+  if (!are_kept_) return;
+  const torch::NoGradGuard no_grad;
+  const Tensors now = buffers();
+  for (std::size_t i = 0; i < now.size(); ++i) torch::Tensor(now[i]).copy_(kept_[i]);
+}
+
 void StateCopies::synchronise(std::uint64_t round) {
   const torch::NoGradGuard no_grad;
   const TieRoute route{placement_, StepKey::tied_values + round};

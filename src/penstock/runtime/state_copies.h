@@ -1,4 +1,5 @@
-// The copies of parameters and buffers on several stages and replicas, which have to be equal.
+// Copies of parameters and buffers: those on several stages and replicas, which have to be equal, and those from before
+// a step.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +22,20 @@ class StateCopies {
   /// To be called before each job. Before an evaluation or inference that follows training, copies the buffers of
   /// replica 0 to the other replicas, as a saved model has them. Called on every rank.
   void share_buffers(const StepJob& job);
+  /// To be called first in each job. Copies the buffers before a whole training step, whose F changes them.
+  void keep_buffers(const StepJob& job);
+  /// After the running training step was cancelled: the buffers get back the values that keep_buffers() has copied.
+  void restore_buffers();
 
  private:
+  /// The buffers of all stages, in one order.
+  Tensors buffers() const;
+
   const StagePlacement& placement_;
   const RankStages& stages_;
   bool buffers_differ_ = false;  // between replicas: a training step ran since they were shared
+  bool are_kept_ = false;
+  Tensors kept_;  // reused from step to step
 };
 
 }  // namespace penstock

@@ -138,7 +138,6 @@ Stage& StepExecutor::stage(StageId id) const {
 
 void StepExecutor::forward(Stage& stage, MicroBatch micro_batch) {
   const RowRange rows = rows_.of(micro_batch);
-  if (job_->training) parts_.histories.of(stage.id()).before_forward(stage, job_->training_step);
   const HeldBytes::Watch watch(observed_bytes());
   Stage::Arrivals arrivals;
   arrivals.place = {parts_.setting.seed, job_->training_step, rows.begin, {}, rows.size()};

@@ -20,7 +20,6 @@
 #include "penstock/runtime/rank_setting.h"
 #include "penstock/runtime/stage.h"
 #include "penstock/runtime/stage_clocks.h"
-#include "penstock/runtime/stage_history.h"
 #include "penstock/runtime/stage_placement.h"
 #include "penstock/runtime/step_job.h"
 #include "penstock/trace/recorder.h"
@@ -37,7 +36,6 @@ struct StepExecutorParts {
   const RankStages& stages;
   GradientReducer& reducer;
   ParameterUpdater& updater;
-  StageHistories& histories;
   StageClocks& clocks;
 };
 

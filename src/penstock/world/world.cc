@@ -154,8 +154,6 @@ struct World::State {
   std::shared_ptr<const RankWatch> rank_watch;
   const long process = getpid();
   const int exceptions = std::uncaught_exceptions();  // may be above 0 where a destructor makes the world
-  /// By local rank: the endpoints of contexts_after_failure().
-  std::vector<std::shared_ptr<Transport>> recovery_endpoints = {};
 
   bool is_alone() const { return static_cast<int>(local_ranks.size()) == size; }
 
@@ -274,27 +272,6 @@ bool World::wait_for_workers() const {
     while (idle.wait_for(RankWatch::interval) != std::future_status::ready)
       if (own_wait.check()) return false;
   return true;
-}
-
-std::vector<RankContext> World::contexts_after_failure() const {
-  require_own_process();
-  require<RankFailure>(wait_for_workers(), failed().value_or("the world has failed"),
-                       "; a rank of this process is still inside its instruction: its parameters cannot be read");
-  if (state_->recovery_endpoints.empty()) {
-    std::vector<std::unique_ptr<Transport>> fresh;
-    if (state_->is_alone())
-      fresh = open_threads(size(), transport_options(state_->options));
-    else
-      fresh.push_back(
-          open_process_endpoint(transport() == "mpi" ? TransportKind::mpi : TransportKind::gloo, state_->options));
-    for (auto& endpoint : fresh) state_->recovery_endpoints.push_back(std::move(endpoint));
-  }
-  std::vector<RankContext> contexts;
-  for (std::size_t i = 0; i < state_->recovery_endpoints.size(); ++i) {
-    contexts.push_back(context(state_->local_ranks[i]));
-    contexts.back().endpoint = state_->recovery_endpoints[i];
-  }
-  return contexts;
 }
 
 std::optional<std::string> World::failed() const { return state_->rank_watch->failed(); }

@@ -110,10 +110,6 @@ class World {
   void require_own_process() const;
   /// Ends the other processes' waits for messages of pipeline number `pipeline`, because an exception ended it here.
   void leave_pipeline(std::uint32_t pipeline) const noexcept;
-  /// After this world has failed: contexts of this process's ranks in a fresh world of the same ranks, to gather the
-  /// remaining state. Waits until the ranks' threads are idle; throws RankFailure where one does not become so.
-  /// Collective.
-  std::vector<RankContext> contexts_after_failure() const;
 
  private:
   bool wait_for_workers() const;

@@ -1,28 +1,19 @@
-// A network with batch normalisation in three stages whose training fails where a test decides, and the same training
-// by a plain loop of LibTorch.
-#pragma once
-
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <stdexcept>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <torch/torch.h>
+// A step that fails before any update is cancelled and leaves nothing behind; after another failure no state is left.
+// The network has batch normalisation in three stages; the reference is a plain loop of LibTorch.
+#include <gtest/gtest.h>
 
 #include "penstock/penstock.h"
+#include "tests/base/error_text.h"
+#include "tests/support/temporary_folder.h"
 
-namespace penstock::test {
+namespace penstock::test::failed_step_test {
+namespace {
 
 /// Counts events by name, on all ranks of this process, and throws at one of them.
 class Faults {
  public:
   /// Events: "forward" and "backward" in stage 0, and a parameter's name before the optimiser changes it.
   void meet(const std::string& event) {
-    if (const auto found = actions.find(event); found != actions.end()) found->second();
     const std::lock_guard lock(mutex_);
     if (event == fails_at && countdown-- == 0) throw std::runtime_error("broken at " + event);
   }
@@ -32,7 +23,6 @@ class Faults {
     fails_at = event;
     countdown = successes;
   }
-  std::map<std::string, std::function<void()>> actions = {};  // before the event
 
  private:
   std::mutex mutex_;
@@ -91,7 +81,7 @@ class FaultyOptimizer : public Optimizer {
 using State = std::map<std::string, torch::Tensor>;
 
 /// The names of the tensors that differ in a bit.
-inline std::string differences(const State& one, const State& other) {
+std::string differences(const State& one, const State& other) {
   std::string names = one.size() == other.size() ? "" : "sizes ";
   for (const auto& [name, value] : one)
     if (!other.contains(name) || !value.equal(other.at(name))) names += name + " ";
@@ -108,7 +98,7 @@ struct FaultyBatch {
 };
 
 /// The state after `steps` steps of a plain loop from `initial`, with 4 micro-batches each.
-inline State plain_state(const State& initial, int steps) {
+State plain_state(const State& initial, int steps) {
   torch::nn::Sequential plain;
   const std::vector<std::string> names{"a", "norm_a", "b", "norm_b", "c", "norm_c"};
   plain->push_back("a", torch::nn::Linear(12, 16));
@@ -167,4 +157,64 @@ struct FaultyJob {
   State initial;
 };
 
-}  // namespace penstock::test
+TEST(FailedStep, leaves_running_statistics_as_they_were) {
+  FaultyJob job({.stages = 3}, {});
+  job.step(0).wait();
+  for (int at = 0; at < 4; ++at) {
+    job.faults->fail("forward", at);
+    EXPECT_THROW(job.step(7).loss(), StepFailure);
+    EXPECT_EQ(differences(job.pipeline.state(), plain_state(job.initial, 1)), "") << at;
+  }
+  job.pipeline.evaluate(FaultyBatch(3).inputs, FaultyBatch(3).targets).wait();
+  EXPECT_EQ(differences(job.pipeline.state(), plain_state(job.initial, 1)), "");
+  job.step(1).wait();
+  EXPECT_EQ(differences(job.pipeline.state(), plain_state(job.initial, 2)), "");
+}
+
+std::string error_of_state(FaultyJob& job) {
+  return error_text<RankFailure>([&] { job.pipeline.state(); });
+}
+
+// The B of stage 0 fails when later stages have updated their parameters, or an optimiser fails half way.
+TEST(FailedStep, that_ends_the_world_leaves_no_state) {
+  for (const char* event : {"backward", "a.bias", "norm_c.weight"}) {
+    FaultyJob job({.stages = 3}, {});
+    job.step(0).wait();
+    job.faults->fail(event, 0);
+    EXPECT_THROW(job.step(1).wait(), RankFailure);
+    for (int i = 0; i < 2; ++i) {
+      const std::string error = error_of_state(job);
+      EXPECT_TRUE(says(error, "no state is left after a failure", say("broken at ", event), "--checkpoint")) << error;
+    }
+    FaultyNetwork copy(job.faults);
+    EXPECT_THROW(job.pipeline.copy_state_to(copy), RankFailure);
+  }
+}
+
+TEST(FailedStep, that_ends_the_world_names_the_newest_checkpoint) {
+  const TemporaryFolder folder("failed_step");
+  FaultyJob job({.stages = 3}, {});
+  const auto saver = job.pipeline.checkpoints({.folder = folder.string()});
+  for (int step = 0; step < 2; ++step) {
+    job.step(step).wait();
+    saver->save({});
+    saver->finish();
+  }
+  job.faults->fail("b.bias", 0);
+  EXPECT_THROW(job.step(2).wait(), RankFailure);
+  const std::string error = error_of_state(job);
+  EXPECT_TRUE(says(error, "continue from the checkpoint " + folder.string() + "/step-00000002")) << error;
+}
+
+TEST(FailedStep, that_ends_the_world_says_that_there_is_no_checkpoint) {
+  const TemporaryFolder folder("failed_step");
+  FaultyJob job({.stages = 3}, {});
+  const auto saver = job.pipeline.checkpoints({.folder = folder.string()});
+  job.faults->fail("b.bias", 0);
+  EXPECT_THROW(job.step(0).wait(), RankFailure);
+  const std::string error = error_of_state(job);
+  EXPECT_TRUE(says(error, "there is no complete checkpoint in " + folder.string())) << error;
+}
+
+}  // namespace
+}  // namespace penstock::test::failed_step_test
