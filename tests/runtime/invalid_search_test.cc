@@ -10,8 +10,6 @@
 namespace penstock::test::invalid_search_test {
 namespace {
 
-using Kind = InvalidValue::Kind;
-
 const StepOptions refusing{.refuse_invalid_loss = true};
 
 struct Refusal {
@@ -33,31 +31,42 @@ void expect_ends_with(const std::string& text, const std::string& end) {
   EXPECT_TRUE(text.ends_with(end)) << text << "\n" << end;
 }
 
-TEST(InvalidSearch, names_the_first_function_or_layer) {
-  for (const int stages : {1, 2, 3})
-    for (const int micro_batches : {1, 4}) {
-      OverflowJob job({.stages = stages}, {.micro_batches = micro_batches, .schedule = "1f1b"});
-      job.step(Samples(0)).loss();
-      const Refusal refusal = refusal_of(job.step(Samples(1).spoil(15)));
-      EXPECT_EQ(refusal.text, say("the loss of training step 1 is nan in micro-batch ", micro_batches - 1, " (stage ",
-                                  stages - 1, "): the output of function 'square' (stage 0) is infinite, and the ",
-                                  "output of layer 'norm' (stage ", refusal.where.first_nan->stage,
-                                  ") is the first that is not a number"));
-      EXPECT_EQ(refusal.where.step, 1U);
-      EXPECT_EQ(refusal.where.last_update, 0U);
-      EXPECT_TRUE(std::isnan(refusal.where.loss));
-      EXPECT_EQ(refusal.where.first.kind, Kind::function);
-      EXPECT_FALSE(refusal.where.first.has_nan);
-    }
+TEST(InvalidSearch, names_the_first_function_or_layer_of_the_last_stage) {
+  for (const int micro_batches : {1, 4}) {
+    OverflowJob job({.stages = 1}, {.micro_batches = micro_batches, .schedule = "1f1b"});
+    job.step(Samples(0)).loss();
+    const Refusal refusal = refusal_of(job.step(Samples(1).spoil(15)));
+    EXPECT_EQ(
+        refusal.text,
+        say("the loss of training step 1 is nan in micro-batch ", micro_batches - 1, " (stage 0): the output of ",
+            "function 'square' (stage 0) is infinite, and the output of layer 'norm' (stage 0) is the first that ",
+            "is not a number"));
+    EXPECT_EQ(refusal.where.step, 1U);
+    EXPECT_EQ(refusal.where.micro_batch, micro_batches - 1);
+    EXPECT_TRUE(std::isnan(refusal.where.loss));
+    EXPECT_FALSE(refusal.where.spoiled_by);
+  }
   OverflowJob job({.stages = 2}, {.micro_batches = 4});
   auto state = job.pipeline.state();
   state.at("c.weight").fill_(3e38);
   job.pipeline.load_state(state);
-  const Refusal refusal = refusal_of(job.step(Samples(0)));
-  EXPECT_EQ(refusal.where.first.kind, Kind::layer);
-  EXPECT_EQ(refusal.where.first.name, "c");
-  EXPECT_EQ(refusal.where.first.stage, 1);
-  EXPECT_EQ(refusal.where.micro_batch, 0);
+  expect_ends_with(refusal_of(job.step(Samples(0))).text,
+                   "in micro-batch 0 (stage 1): the output of layer 'c' (stage 1) "
+                   "is not finite, though its inputs and parameters are");
+}
+
+TEST(InvalidSearch, names_what_the_last_stage_receives) {
+  for (const char* schedule : {"1f1b", "gpipe", "zb-h1"}) {
+    OverflowJob job({.stages = 2}, {.micro_batches = 4, .schedule = schedule});
+    job.step(Samples(0)).loss();
+    const auto before = job.pipeline.state();
+    const Refusal refusal = refusal_of(job.step(Samples(1).spoil(11)));
+    EXPECT_TRUE(
+        refusal.text.starts_with("the loss of training step 1 is nan in micro-batch 2 (stage 1): the output of '"))
+        << refusal.text;
+    expect_ends_with(refusal.text, "' (stage 0), which stage 1 receives, is not finite");
+    EXPECT_EQ(differing(job.pipeline.state(), before), "");
+  }
 }
 
 TEST(InvalidSearch, names_the_replica) {
@@ -65,8 +74,8 @@ TEST(InvalidSearch, names_the_replica) {
   const Refusal refusal = refusal_of(job.step(Samples(0).spoil(15)));
   EXPECT_TRUE(refusal.text.starts_with("the loss of training step 0 is nan in micro-batch 1 of replica 1 (stage 1): "))
       << refusal.text;
-  // Of two replicas with such a loss the first one is named.
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(refusal_of(job.step(Samples(1).spoil(15).spoil(7))).where.replica, 0);
+  // Either of two replicas with such a loss may be named.
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(refusal_of(job.step(Samples(1).spoil(15).spoil(7))).where.micro_batch, 1);
 }
 
 TEST(InvalidSearch, names_an_input) {
@@ -76,7 +85,6 @@ TEST(InvalidSearch, names_an_input) {
   const Refusal refusal = refusal_of(job.step(samples));
   EXPECT_EQ(refusal.text,
             "the loss of training step 0 is nan in micro-batch 1 (stage 1): input 0 of the batch is not finite");
-  EXPECT_EQ(refusal.where.first.kind, Kind::input);
 }
 
 TEST(InvalidSearch, names_a_parameter_and_the_update_before) {
@@ -95,8 +103,7 @@ TEST(InvalidSearch, names_a_parameter_and_the_update_before) {
       "parameter 'c.weight' (stage 1) is not finite since the update of training step 1 at the latest";
   Refusal refusal = refusal_of(job.step(Samples(2)));
   EXPECT_EQ(refusal.text, "the loss of training step 2 is nan in micro-batch 0 (stage 1): " + cause);
-  EXPECT_EQ(refusal.where.first.kind, Kind::parameter);
-  EXPECT_EQ(refusal.where.last_update, 1U);
+  EXPECT_EQ(refusal.where.spoiled_by, 1U);
   expect_ends_with(refusal_of(job.step(Samples(3))).text, cause);
   // Loading the same values is what the program has done last.
   job.pipeline.load_state(job.pipeline.state());
@@ -113,9 +120,10 @@ TEST(InvalidSearch, names_the_loss_where_its_arguments_are_finite) {
   OverflowJob job({.stages = 2}, {.micro_batches = 4}, loss);
   Samples samples(0);
   samples.targets[15] = 3;
-  EXPECT_EQ(refusal_of(job.step(samples)).text,
-            "the loss of training step 0 is nan in micro-batch 3 (stage 1): the outputs of the network are finite, the "
-            "loss ('spoiled') alone is not");
+  EXPECT_EQ(
+      refusal_of(job.step(samples)).text,
+      "the loss of training step 0 is nan in micro-batch 3 (stage 1): the loss ('spoiled') is not finite, though its "
+      "arguments are");
 }
 
 TEST(InvalidSearch, names_a_target) {
@@ -143,7 +151,7 @@ struct Masked : Cell {
 };
 
 TEST(InvalidSearch, names_the_first_nan_beside_infinite_numbers) {
-  World world({.stages = 2});
+  World world({.stages = 1});
   Masked network;
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "uniform", .seed = 3});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.01); });
@@ -151,10 +159,10 @@ TEST(InvalidSearch, names_the_first_nan_beside_infinite_numbers) {
   EXPECT_GT(pipeline.train_step(samples.inputs, samples.targets, refusing).loss(), 0) << "the mask alone";
   samples.inputs[0].fill_(-3000);
   samples.inputs[1].fill_(3000);
-  const InvalidStep where = refusal_of(pipeline.train_step(samples.inputs, samples.targets, refusing)).where;
-  EXPECT_EQ(where.first.name, "mask");
-  ASSERT_TRUE(where.first_nan);
-  EXPECT_EQ(where.first_nan->name, "root");
+  expect_ends_with(
+      refusal_of(pipeline.train_step(samples.inputs, samples.targets, refusing)).text,
+      "the output of function 'mask' (stage 0) is infinite, and the output of function 'root' (stage 0) is "
+      "the first that is not a number");
 }
 
 /// Gives a NaN once.
@@ -174,7 +182,6 @@ TEST(InvalidSearch, says_where_nothing_is_found) {
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.01); });
   const Samples samples(0);
   const Refusal refusal = refusal_of(pipeline.train_step(samples.inputs, samples.targets, refusing));
-  EXPECT_EQ(refusal.where.first.kind, Kind::none);
   EXPECT_NE(refusal.text.find("no layer can be named"), std::string::npos) << refusal.text;
 }
 
@@ -185,7 +192,7 @@ struct Once : Cell {
   Layer b = add("b", [] { return torch::nn::Linear(16, 4); });
   Value forward(Value x) override {
     const auto once = [calls = calls](const Tensors& t) {
-      if (++*calls > 3) throw std::runtime_error("the layer broke");
+      if (++*calls > 2) throw std::runtime_error("the layer broke");
       return t[0] * 1;
     };
     return apply("once", once, Values{b(norm(a(x)))});
@@ -200,9 +207,9 @@ TEST(InvalidSearch, that_fails_itself_leaves_the_pipeline_usable) {
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.01); });
   const auto before = pipeline.state();
   Samples samples(0);
-  samples.inputs[15] = std::nan("");
+  samples.inputs[15].fill_(3e38);
   const Refusal refusal = refusal_of(pipeline.train_step(samples.inputs, samples.targets, refusing));
-  expect_ends_with(refusal.text, "(rank 1 failed in it: the layer broke)");
+  EXPECT_NE(refusal.text.find("a second forward pass failed (the layer broke)"), std::string::npos) << refusal.text;
   EXPECT_EQ(differing(pipeline.state(), before), "");
   *network.calls = -100;
   EXPECT_GT(pipeline.train_step(Samples(1).inputs, Samples(1).targets, refusing).loss(), 0);
@@ -210,10 +217,10 @@ TEST(InvalidSearch, that_fails_itself_leaves_the_pipeline_usable) {
 
 // Recomputed calls and tuned kernels run as they do in the step.
 TEST(InvalidSearch, finds_it_with_recompute) {
-  OverflowJob job({.stages = 2}, {.micro_batches = 4, .recompute = true});
+  OverflowJob job({.stages = 1}, {.micro_batches = 4, .recompute = true});
   job.step(Samples(0)).loss();
   const auto before = job.pipeline.state();
-  EXPECT_EQ(refusal_of(job.step(Samples(1).spoil(7))).where.first.name, "square");
+  EXPECT_NE(refusal_of(job.step(Samples(1).spoil(7))).text.find("function 'square'"), std::string::npos);
   EXPECT_EQ(differing(job.pipeline.state(), before), "");
   EXPECT_GT(job.step(Samples(2)).loss(), 0);
 }

@@ -48,12 +48,6 @@ std::shared_ptr<StepJob> JobFactory::training(const BatchTensors& inputs, const 
   return job;
 }
 
-void JobFactory::refuse_invalid_loss(StepJob& job) {
-  job.refuses_invalid_loss = true;
-  for (int r = 0; r < world().replicas(); ++r)
-    job.forward_schedules.push_back(parts_.schedules.for_forward(job.layout.micro_batches(Replica(r))));
-}
-
 std::shared_ptr<StepJob> JobFactory::later_part(const StepJob& begun, StepPart part, double gradient_divisor) {
   auto job = std::make_shared<StepJob>(begun);
   job->part = part;

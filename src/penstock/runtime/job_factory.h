@@ -30,8 +30,6 @@ class JobFactory {
 
   /// A training step or its forward_backward. Throws ConfigError for a batch that does not fit.
   std::shared_ptr<StepJob> training(const BatchTensors& inputs, const BatchTensors& targets, StepPart part);
-  /// Makes a training job refuse a loss that is infinite or not a number.
-  void refuse_invalid_loss(StepJob& job);
   /// Counts a training step that is not run, so that the random numbers of later steps are those behind it.
   void leave_out_step() { ++training_steps_; }
   /// `reduce` or `update` of the step that `begun` began.

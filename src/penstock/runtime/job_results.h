@@ -21,6 +21,7 @@ class NonFiniteLoss : public Failure {
 
   MicroBatch micro_batch() const { return micro_batch_; }
   double loss() const { return loss_; }
+  std::string cause = {};  // what is not finite, as a part of InvalidLoss's message
 
  private:
   MicroBatch micro_batch_;

@@ -75,7 +75,7 @@ StepResult Pipeline::train_step(const BatchTensors& inputs, const BatchTensors& 
   const auto job = impl_->jobs.training(inputs, targets, StepPart::whole);
   job->keeps_outputs = options.keep_outputs;
   job->only_behind_success = options.only_behind_success;
-  if (options.refuse_invalid_loss) impl_->jobs.refuse_invalid_loss(*job);
+  job->refuses_invalid_loss = options.refuse_invalid_loss;
   return impl_->steps.start(job);
 }
 

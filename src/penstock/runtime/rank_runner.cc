@@ -5,6 +5,8 @@
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/compare_batches.h"
+#include "penstock/runtime/invalid_loss.h"
+#include "penstock/runtime/invalid_search.h"
 #include "penstock/runtime/pipeline_states.h"
 #include "penstock/world/failures.h"
 #include "penstock/world/reason.h"
@@ -50,8 +52,7 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& training, cons
       updater_(placement_, stages_, reducer_, setting_),
       copies_(placement_, stages_),
       clocks_(stages_, device_),
-      executor_({staged.graph, setting_, device_, placement_, stages_, reducer_, updater_, clocks_}),
-      invalid_search_({staged.graph, setting_, placement_, stages_, copies_}) {
+      executor_({staged.graph, setting_, device_, placement_, stages_, reducer_, updater_, clocks_}) {
   const RankDeviceGuard guard(device_);
   for (const StagePart& part : staged.parts) {
     if (!placement_.is_local(part.id)) continue;
@@ -122,10 +123,10 @@ std::exception_ptr RankRunner::explained(const StepJob& job, const std::exceptio
     return failure;  // the world has ended
   }
   try {
-    const auto invalid = invalid_search_.find(job, trouble_of(own, placement_.replica()), last_update_);
+    const auto invalid = agreed_invalid_loss(placement_, stages_, setting_, job, own, last_update_);
     return invalid ? invalid : failure;
   } catch (...) {
-    return failed(std::current_exception(), say("the search for the invalid value of step ", job.step));
+    return failed(std::current_exception(), say("the agreement on the invalid loss of step ", job.step));
   }
 }
 

@@ -11,7 +11,6 @@
 #include "penstock/checkpoint/manifest.h"
 #include "penstock/model/stages.h"
 #include "penstock/runtime/gradient_reducer.h"
-#include "penstock/runtime/invalid_search.h"
 #include "penstock/runtime/parameter_updater.h"
 #include "penstock/runtime/rank_setting.h"
 #include "penstock/runtime/stage.h"
@@ -86,7 +85,6 @@ class RankRunner {
   StateCopies copies_;
   StageClocks clocks_;
   StepExecutor executor_;
-  InvalidSearch invalid_search_;
   Recorder recorder_;
   Recorder untraced_{1};                      // records steps that traces do not contain
   const StepJob* job_ = nullptr;              // the running job

@@ -5,6 +5,7 @@
 #include "penstock/base/error.h"
 #include "penstock/layers/autocast.h"
 #include "penstock/runtime/compare_batches.h"
+#include "penstock/runtime/invalid_search.h"
 #include "penstock/runtime/position.h"
 #include "penstock/transport/device_hand_over.h"
 
@@ -144,26 +145,43 @@ void StepExecutor::forward(Stage& stage, MicroBatch micro_batch) {
   arrivals.micro_batch = micro_batch;
   arrivals.inputs = rows_.inputs(stage.part(), micro_batch);
   arrivals.received = messages_.take_values(stage.part(), micro_batch);
-
-  Stage::Forwarded done;
-  {
-    const AutocastGuard autocast(autocast_for(parts_.setting.precision, parts_.setting.device.type()));
-    const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
-    done = stage.forward(arrivals, [&](const Tensors& outputs) { return results_.add(outputs, rows_, micro_batch); });
-  }
-  arrivals.inputs.clear();  // frees inputs that no layer has saved
-  if (HeldBytes* bytes = counted_bytes())
-    bytes->forward_done(context_of(stage, micro_batch), done.activations, done.sends, comes_from_others(stage));
-  messages_.put_values(stage.part(), micro_batch, std::move(done.sends));
-  if (job_->training) activations_.put(stage.id(), micro_batch, std::move(done.activations));
-  if (stage.id() != parts_.placement.last_stage()) return;
   try {
-    results_.end_forward();
-  } catch (const NonFiniteLoss& error) {
+    Stage::Forwarded done;
+    {
+      const AutocastGuard autocast(autocast_for(parts_.setting.precision, parts_.setting.device.type()));
+      const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
+      done = stage.forward(arrivals, [&](const Tensors& outputs) { return results_.add(outputs, rows_, micro_batch); });
+    }
+    arrivals.inputs.clear();  // frees inputs that no layer has saved
+    if (HeldBytes* bytes = counted_bytes())
+      bytes->forward_done(context_of(stage, micro_batch), done.activations, done.sends, comes_from_others(stage));
+    messages_.put_values(stage.part(), micro_batch, std::move(done.sends));
+    if (job_->training) activations_.put(stage.id(), micro_batch, std::move(done.activations));
+    if (stage.id() == parts_.placement.last_stage()) results_.end_forward();
+  } catch (NonFiniteLoss& error) {
     // On a device losses are read later than they are computed: the error belongs to the F that computed its loss.
     current_ = Instruction::compute(Op::forward, stage.id(), error.micro_batch());
+    explain(error, stage, arrivals);
     throw;
   }
+}
+
+void StepExecutor::explain(NonFiniteLoss& error, Stage& stage, const Stage::Arrivals& arrivals) {
+  const MicroBatch micro_batch = error.micro_batch();
+  error.cause = "no layer is named, because the device has reported the loss after later micro-batches";
+  if (arrivals.micro_batch != micro_batch && !stage.part().receives.empty()) return;
+  const RowRange rows = rows_.of(micro_batch);
+  const Stage::Arrivals again{arrivals.received,
+                              rows_.inputs(stage.part(), micro_batch),
+                              {parts_.setting.seed, job_->training_step, rows.begin, {}, rows.size()},
+                              micro_batch};
+  const Tensors targets = rows_.targets(micro_batch);
+  const AutocastGuard autocast(autocast_for(parts_.setting.precision, parts_.setting.device.type()));
+  const auto loss = [&](const Tensors& outputs) {
+    const AutocastGuard in_fp32({.enabled = false, .device = parts_.setting.device.type()});
+    return parts_.setting.loss(in_full_precision(parts_.setting, outputs), targets);
+  };
+  error.cause = cause_of({stage, parts_.graph, again, targets, parts_.setting.loss.name, loss});
 }
 
 SequenceMemory* StepExecutor::memory_of(const Stage& stage, MicroBatch micro_batch) {

@@ -45,8 +45,6 @@ struct StepJob {
   /// StepOptions::refuse_invalid_loss. Every rank then waits for the losses of all replicas before its first update.
   bool refuses_invalid_loss = false;
   bool only_behind_success = false;  // StepOptions::only_behind_success
-  /// By replica: the forward pass, in which a refused loss is looked into. Empty unless refuses_invalid_loss.
-  std::vector<std::shared_ptr<const CompiledSchedule>> forward_schedules = {};
 
   const CompiledSchedule& schedule_of(Replica replica) const { return *schedules[replica.index()]; }
   /// Whether the job is a part of a step after its forward_backward.

@@ -11,8 +11,8 @@ namespace {
 /// The batch that spoiled a step with `completed` steps before it: that of the last update, where a parameter is not
 /// finite.
 std::int64_t spoiling_batch(const InvalidStep& invalid, std::int64_t completed) {
-  if (invalid.first.kind != InvalidValue::Kind::parameter || !invalid.last_update) return completed;
-  return std::max<std::int64_t>(0, completed - static_cast<std::int64_t>(invalid.step - *invalid.last_update));
+  if (!invalid.spoiled_by) return completed;
+  return std::max<std::int64_t>(0, completed - static_cast<std::int64_t>(invalid.step - *invalid.spoiled_by));
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ enum class Topic : std::int32_t {
   host_links,    // the speed of messages between hosts
   state,         // whether a state fits
   requests,      // what single processes want before a step: to save, to stop
-  invalid_loss,  // the value that made a loss infinite or not a number
+  invalid_loss,  // why the loss of a step is infinite or not a number
   connection,    // two ranks that device channels are about to connect
   announcement,  // messages whose tensors travel in device channels (transport/device_channels.h)
   finish         // the end of all work
@@ -92,8 +92,6 @@ struct StepKey {
   static constexpr std::uint64_t all = std::uint64_t{1} << 62;
   /// The values of `step` from here on stand for work of Traffic::background.
   static constexpr std::uint64_t background = std::uint64_t{1} << 61;
-  /// The values of Tag::step from here on stand for the search of an invalid value after a step.
-  static constexpr std::uint64_t search = std::uint64_t{1} << 60;
   /// The values of Tag::step from here on count how often the values of tied parameters were synchronised.
   static constexpr std::uint64_t tied_values = std::uint64_t{1} << 59;
   /// Whether both are numbers of the same kind.
