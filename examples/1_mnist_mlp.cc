@@ -34,7 +34,7 @@ int main(int argc, char**) try {
 
   for (int step = 0; auto& [images, labels] : ps::mnist(ps::find_data("mnist"), {.batch_size = 32})) {
     const auto result = pipeline.train_step(images, labels);  // the loss is known on every rank; asking waits
-    if (step % 100 == 0 && world.speaks()) std::cout << "step " << step << ", loss is " << result.loss() << "\n";
+    if (step % 100 == 0 && world.should_log()) std::cout << "step " << step << ", loss is " << result.loss() << "\n";
     if (++step > 500) break;
   }
   world.finish();  // waits for the last step, and throws what went wrong in it

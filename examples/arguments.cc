@@ -30,7 +30,7 @@ struct Arguments::Parser {
 namespace {
 
 /// Under mpirun all processes have the same arguments, so only the first prints messages.
-bool speaks() {
+bool should_log() {
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"})
     if (const char* rank = std::getenv(variable)) return std::string(rank) == "0";
   return true;
@@ -82,10 +82,10 @@ void Arguments::parse(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    if (speaks()) app.exit(help);
+    if (should_log()) app.exit(help);
     std::exit(0);
   } catch (const CLI::ParseError& error) {
-    if (speaks()) std::cerr << app.get_name() << ": " << penstock::complaint_about(app, error) << std::endl;
+    if (should_log()) std::cerr << app.get_name() << ": " << penstock::complaint_about(app, error) << std::endl;
     std::exit(2);
   }
 }

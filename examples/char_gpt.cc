@@ -52,7 +52,7 @@ int main(int argc, char** argv) try {
       ps::LearningRatePlan{.schedule = "cosine", .rate = 2e-3, .warmup = steps / 50, .by_epoch = false};
   ps::Trainer trainer(pipeline, options);
   std::ofstream curve;
-  if (world.speaks())
+  if (world.should_log())
     trainer.add_hook(ps::console_hook(std::cout, {.log_every = 100, .is_terminal = ps::stdout_is_terminal()}));
   if (world.is_main()) {
     if (!curve_file.empty()) {

@@ -41,7 +41,7 @@ void train_in_a_loop(ps::Pipeline& pipeline, ps::Loader& train, std::int64_t ste
     for (int step = 0; auto& [images, labels] : train) {
       if (steps-- == 0) return;
       const ps::StepResult result = pipeline.train_step(images, labels);
-      if (step % 10 == 0 && pipeline.world().speaks())
+      if (step % 10 == 0 && pipeline.world().should_log())
         std::cout << "epoch: " << epoch << " step: " << step << ", loss is " << std::setprecision(9) << result.loss()
                   << std::endl;
       ++step;
@@ -52,7 +52,7 @@ void train_by_a_trainer(ps::Pipeline& pipeline, ps::Loader& train, std::int64_t 
   ps::TrainerOptions options{.epochs = epochs};
   if (steps >= 0) options.max_steps = steps;
   ps::Trainer trainer(pipeline, options);
-  if (pipeline.world().speaks())
+  if (pipeline.world().should_log())
     trainer.add_hook(ps::console_hook(std::cout, {.log_every = 10, .is_terminal = ps::stdout_is_terminal()}));
   trainer.fit(train);
 }

@@ -51,7 +51,7 @@ int main(int argc, char** argv) try {
   options.epochs = 10;
   if (steps > 0) options.max_steps = steps;
   ps::Trainer trainer(pipeline, options);
-  if (world.speaks()) trainer.add_hook(ps::loss_monitor_hook(std::cout));
+  if (world.should_log()) trainer.add_hook(ps::loss_monitor_hook(std::cout));
   if (world.is_main())
     trainer.add_hook(ps::console_hook(std::cout, {.log_every = 0, .is_terminal = ps::stdout_is_terminal()}));
   trainer.fit(train);

@@ -67,7 +67,7 @@ int main(int argc, char** argv) try {
   const ps::AccuracyHook& accuracy = trainer.add_hook(std::make_unique<ps::AccuracyHook>());
   const ps::TimerHook& timer = trainer.add_hook(std::make_unique<ps::TimerHook>());
   std::ofstream curve;
-  if (world.speaks()) trainer.add_hook(ps::epoch_log_hook(std::cout));
+  if (world.should_log()) trainer.add_hook(ps::epoch_log_hook(std::cout));
   if (world.is_main()) {
     trainer.add_hook(ps::console_hook(
         std::cout, {.log_every = 0, .is_terminal = ps::stdout_is_terminal(), .tests = false}));  // a progress bar

@@ -37,7 +37,7 @@ int main(int argc, char** argv) try {
     for (auto& [colours, labels] : pictures) {
       const ps::StepResult result = pipeline.train_step(colours[0].mean({1}, /*keepdim=*/true), colours);
       // A mean over pixels: about 0.1 for images that stay grey, and about 1 for an untrained network.
-      if (step % 50 == 0 && world.speaks())
+      if (step % 50 == 0 && world.should_log())
         std::cout << "step " << step << ", squared error is " << result.loss() << std::endl;
       if (++step > most_steps) return 0;
     }

@@ -134,7 +134,7 @@ TEST_F(CheckpointState, is_saved_where_an_invalid_loss_has_ended_two_steps) {
   const State before = job.pipeline.state();
   job.inputs = torch::full({8, 6}, infinity);
   const StepResult refused = job.step({.refuse_invalid_loss = true});
-  const StepResult behind = job.step({.refuse_invalid_loss = true, .only_behind_success = true});
+  const StepResult behind = job.step({.refuse_invalid_loss = true, .require_previous = true});
   EXPECT_THROW(refused.loss(), InvalidLoss);
   EXPECT_THROW(behind.loss(), StepFailure);
   job.pipeline.save(folder_);

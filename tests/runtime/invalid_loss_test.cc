@@ -34,7 +34,7 @@ Outcome without_the_batch(const Case& one, bool counts_it = true) {
   OverflowJob job(one.world(), one.options());
   Outcome outcome;
   for (const int step : {0, 1, 3, 4}) {
-    if (step == 3 && counts_it) job.pipeline.leave_out_step();
+    if (step == 3 && counts_it) job.pipeline.skip_step();
     outcome.losses.push_back(job.step(Samples(step), {}).loss());
   }
   outcome.state = job.pipeline.state();
@@ -192,12 +192,12 @@ TEST(InvalidLoss, ends_the_step_behind_on_request) {
   job.step(Samples(0)).loss();
   const NamedTensors before = job.pipeline.state();
   const StepResult refused = job.step(Samples(1).spoil(15));
-  const StepResult behind = job.step(Samples(2), {.refuse_invalid_loss = true, .only_behind_success = true});
+  const StepResult behind = job.step(Samples(2), {.refuse_invalid_loss = true, .require_previous = true});
   EXPECT_THROW(refused.loss(), InvalidLoss);
   EXPECT_THROW(behind.loss(), StepFailure);
   EXPECT_EQ(differing(job.pipeline.state(), before), "");
   job.step(Samples(3)).loss();
-  EXPECT_GT(job.step(Samples(4), {.refuse_invalid_loss = true, .only_behind_success = true}).loss(), 0);
+  EXPECT_GT(job.step(Samples(4), {.refuse_invalid_loss = true, .require_previous = true}).loss(), 0);
   job.world.finish();
 }
 

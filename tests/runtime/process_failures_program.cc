@@ -239,7 +239,7 @@ void invalid_case() {
       if (step != 1) {
         job.step(test::Samples(step)).loss();
       } else if (!with_invalid) {
-        job.pipeline.leave_out_step();
+        job.pipeline.skip_step();
       } else {
         try {
           job.step(test::Samples(step).spoil(15)).loss();

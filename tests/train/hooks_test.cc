@@ -159,7 +159,7 @@ TEST(JsonHook, a_loss_that_is_not_finite_is_null) {
 
 TEST(JsonHook, a_step_that_was_left_out) {
   std::ostringstream out;
-  json_hook(out)->after_left_out(
+  json_hook(out)->after_skipped_step(
       {.epoch = 1, .step = 7, .steps_in_epoch = 60, .samples = 32, .in_a_row = 1, .count = 2, .reason = "the loss"});
   EXPECT_EQ(json_lines(out.str()).at(0),
             (nlohmann::json{{"epoch", 1}, {"step", 7}, {"left_out", 2}, {"reason", "the loss"}, {"samples", 32}}));

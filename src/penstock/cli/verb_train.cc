@@ -268,7 +268,7 @@ int train(TrainFlags flags) {
   World& world = job.world();
   Trainer trainer(*pipeline, trainer_options(flags, begin_ns));
 
-  if (world.is_main() || flags.log_ranks == "all" || (flags.log_ranks == "auto" && world.speaks()))
+  if (world.is_main() || flags.log_ranks == "all" || (flags.log_ranks == "auto" && world.should_log()))
     add_lines(trainer, flags, out, world.is_main() && !json_on_stdout && stdout_is_terminal());
   std::ofstream json_file;
   if (world.is_main()) {

@@ -31,7 +31,7 @@ class JobFactory {
   /// A training step or its forward_backward. Throws ConfigError for a batch that does not fit.
   std::shared_ptr<StepJob> training(const BatchTensors& inputs, const BatchTensors& targets, StepPart part);
   /// Counts a training step that is not run, so that the random numbers of later steps are those behind it.
-  void leave_out_step() { ++training_steps_; }
+  void skip_step() { ++training_steps_; }
   /// `reduce` or `update` of the step that `begun` began.
   std::shared_ptr<StepJob> later_part(const StepJob& begun, StepPart part, double gradient_divisor);
   std::shared_ptr<StepJob> evaluation(const BatchTensors& inputs, const BatchTensors& targets,

@@ -74,14 +74,14 @@ StepResult Pipeline::train_step(const BatchTensors& inputs, const BatchTensors& 
   }
   const auto job = impl_->jobs.training(inputs, targets, StepPart::whole);
   job->keeps_outputs = options.keep_outputs;
-  job->only_behind_success = options.only_behind_success;
+  job->require_previous = options.require_previous;
   job->refuses_invalid_loss = options.refuse_invalid_loss;
   return impl_->steps.start(job);
 }
 
-void Pipeline::leave_out_step() {
-  impl_->parts.require_whole_steps("leave_out_step");
-  impl_->jobs.leave_out_step();
+void Pipeline::skip_step() {
+  impl_->parts.require_whole_steps("skip_step");
+  impl_->jobs.skip_step();
 }
 
 StepResult Pipeline::forward_backward(const BatchTensors& inputs, const BatchTensors& targets) {

@@ -75,7 +75,7 @@ class Pipeline {
   StepResult train_step(const BatchTensors& inputs, const BatchTensors& targets, const StepOptions& options = {});
   /// Counts a training step without running one: for a batch that is left out of a training. Later steps then draw the
   /// random numbers that they would draw behind a step with this batch. A step that failed is counted already.
-  void leave_out_step();
+  void skip_step();
 
   /// The same step in parts, so that the program can inspect gradients before the update: forward_backward,
   /// reduce_gradients, step, in this order; step() reduces first where reduce_gradients was not called. The result is

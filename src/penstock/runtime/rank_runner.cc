@@ -85,7 +85,7 @@ void RankRunner::begin_at(const Manifest& manifest) {
 }
 
 void RankRunner::run(const StepJob& job) {
-  if (job.only_behind_success && was_refused_ && !permanent_error_) {
+  if (job.require_previous && was_refused_ && !permanent_error_) {
     const auto left_out = std::make_exception_ptr(
         StepFailure(say("step ", job.step, " was not run, because the step before it was refused")));
     job.state->mark_reported(left_out);  // it is what the program asked for

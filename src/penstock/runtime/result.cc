@@ -22,9 +22,9 @@ std::optional<BatchOutputs> StepResult::outputs() const {
 }
 void StepResult::wait() const { state_->wait_until_done(); }
 
-StepUse StepResult::use() const {
+StepStats StepResult::use() const {
   state_->wait_until_done();
-  StepUse total;
+  StepStats total;
   std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0, busy = 0;
   const std::vector<RankUse> uses = state_->uses();
   for (const RankUse& use : uses) {

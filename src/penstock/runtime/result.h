@@ -14,7 +14,7 @@
 namespace penstock {
 
 /// How busy the ranks of this process were in a training step.
-struct StepUse {
+struct StepStats {
   /// The idle share of their time, 0 to 1, from the begin of the first compute instruction to the end of the last
   /// instruction. Under threads, where this process has all ranks, this is the bubble of the makespan.
   double idle = 0;
@@ -30,7 +30,7 @@ struct StepOptions {
   bool refuse_invalid_loss = false;
   /// Does not run the step where the step that was submitted before it was refused: it then fails with StepFailure. For
   /// programs that submit a step before they know the loss of the last one, and want no update behind a refused one.
-  bool only_behind_success = false;
+  bool require_previous = false;
 };
 
 /// Shared by the ranks that write the result and the caller who reads it. Thread-safe.
@@ -65,7 +65,7 @@ class StepResult {
   /// Waits until every local rank has finished the step, not only until the loss is available.
   void wait() const;
   /// Waits as wait() does.
-  StepUse use() const;
+  StepStats use() const;
   /// The network's outputs, with StepOptions::keep_outputs, on processes that hold the last stage and have rows of this
   /// batch; otherwise none. Waits as wait() does.
   std::optional<BatchOutputs> outputs() const;

@@ -44,7 +44,7 @@ struct StepJob {
   GradientShares shares = {};                         // under gradient accumulation
   /// StepOptions::refuse_invalid_loss. Every rank then waits for the losses of all replicas before its first update.
   bool refuses_invalid_loss = false;
-  bool only_behind_success = false;  // StepOptions::only_behind_success
+  bool require_previous = false;  // StepOptions::require_previous
 
   const CompiledSchedule& schedule_of(Replica replica) const { return *schedules[replica.index()]; }
   /// Whether the job is a part of a step after its forward_backward.

@@ -4,7 +4,7 @@
 
 namespace penstock {
 
-void AccuracyHook::attached(Trainer& trainer) { trainer.count_right_answers(); }
+void AccuracyHook::attached(Trainer& trainer) { trainer.track_accuracy(); }
 
 void AccuracyHook::after_test(const EvaluationReport& report) {
   require<ConfigError>(report.accuracy.has_value(), "accuracy compares outputs with targets, but the test's batches ",

@@ -19,7 +19,7 @@ EarlyStopHook::EarlyStopHook(const EarlyStop& options)
 
 void EarlyStopHook::attached(Trainer& trainer) {
   trainer_ = &trainer;
-  if (options_.by_accuracy) trainer.count_right_answers();
+  if (options_.by_accuracy) trainer.track_accuracy();
 }
 
 StateValues EarlyStopHook::save() const {

@@ -49,7 +49,7 @@ struct StepReport {
 };
 
 /// A training step that was left out because its loss is infinite or not a number (TrainerOptions::on_nan).
-struct LeftOutStep {
+struct SkippedStep {
   std::int64_t epoch = 0;  // 0-based
   std::int64_t step = 0;   // within the epoch, 0-based
   std::int64_t steps_in_epoch = 0;
@@ -68,7 +68,7 @@ struct EpochReport {
   double loss = 0;                                // weighted mean over its samples, whatever the pipeline's reduction
   double seconds = 0;                             // without tests
   std::optional<double> next_learning_rate = {};  // of the following epoch; unset if the Trainer does not set it
-  std::int64_t left_out = 0;                      // steps whose loss was infinite or not a number
+  std::int64_t skipped = 0;                       // steps whose loss was infinite or not a number
 };
 
 /// A completed batch of a test.
@@ -138,7 +138,7 @@ class Hook {
   virtual void before_step(const TrainingPosition&) {}
   virtual void after_step(const StepReport&) {}
   /// Instead of after_step, for a step that was left out.
-  virtual void after_left_out(const LeftOutStep&) {}
+  virtual void after_skipped_step(const SkippedStep&) {}
 
   /// A test is one pass over the test set: after epochs (TrainerOptions::evaluate_every) and in Trainer::evaluate.
   /// Where the training ends in the middle of one (TrainerOptions::stop_when), no after_test follows.

@@ -29,7 +29,7 @@ class JsonHook : public Hook {
     write(line);
   }
 
-  void after_left_out(const LeftOutStep& report) override {
+  void after_skipped_step(const SkippedStep& report) override {
     write({{"epoch", report.epoch},
            {"step", report.step},
            {"left_out", report.count},

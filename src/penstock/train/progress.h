@@ -7,7 +7,7 @@
 
 #include "penstock/checkpoint/manifest.h"
 #include "penstock/train/hook.h"
-#include "penstock/train/left_out_steps.h"
+#include "penstock/train/skipped_steps.h"
 
 namespace penstock {
 
@@ -19,7 +19,7 @@ struct TrainingProgress {
   EpochReport epoch_report = {};            // of the epoch that has begun
   double epoch_weight = 0;                  // the total weight of its losses
   std::optional<std::string> stopped = {};  // the reason given to Trainer::stop()
-  LeftOutSteps::Counts left_out = {};
+  SkippedSteps::Counts skipped = {};
   bool owes_test = false;  // the epoch's steps are done, and the test behind them is not
 };
 

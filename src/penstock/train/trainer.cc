@@ -35,7 +35,7 @@ struct Trainer::Epoch {
 };
 
 Trainer::Trainer(Pipeline& pipeline, const TrainerOptions& options)
-    : pipeline_(pipeline), options_(options), left_out_(options.on_nan) {
+    : pipeline_(pipeline), options_(options), skipped_(options.on_nan) {
   require<ConfigError>(options.epochs >= 1, "epochs = ", options.epochs, ", but training takes at least 1");
   require<ConfigError>(!options.max_steps || *options.max_steps >= 1, "steps = ", options.max_steps.value_or(0),
                        ", but training takes at least 1");
@@ -44,7 +44,7 @@ Trainer::Trainer(Pipeline& pipeline, const TrainerOptions& options)
   if (options_.metrics)
     metrics_ = *options_.metrics;
   else
-    count_right_answers();
+    track_accuracy();
 }
 
 void Trainer::insert(std::unique_ptr<Hook> hook) {
@@ -58,7 +58,7 @@ void Trainer::count(const Metric& metric) {
   if (std::none_of(metrics_.begin(), metrics_.end(), same)) metrics_.push_back(metric);
 }
 
-void Trainer::count_right_answers() { count(correct_along(pipeline_.loss().class_dimension)); }
+void Trainer::track_accuracy() { count(correct_along(pipeline_.loss().class_dimension)); }
 
 void Trainer::fit(Loader& train, Loader* test) {
   require<ConfigError>(options_.on_nan != OnNan::rollback || checkpoints_,
@@ -71,7 +71,7 @@ void Trainer::fit(Loader& train, Loader* test) {
   interrupted_.reset();
   requested_ = {};
   completed_ = 0;
-  left_out_ = LeftOutSteps(options_.on_nan);
+  skipped_ = SkippedSteps(options_.on_nan);
   try {
     hooks_.call(&Hook::before_train);
     begin_checkpoints(train);
@@ -137,12 +137,12 @@ void Trainer::begin_checkpoints(const Loader& train) {
   std::optional<SavedPosition> newest;
   if (const auto resumed = std::exchange(resumed_, std::nullopt)) {
     continue_from(resumed->from, train);
-    left_out_.continue_from(progress_.left_out);
+    skipped_.continue_from(progress_.skipped);
     if (checkpoints_ && resumed->folder == checkpoints_->folder())
       newest = SavedPosition{completed_, progress_.owes_test};
   }
   if (checkpoints_) checkpoints_->open(pipeline_, newest);
-  if (left_out_.returns()) {
+  if (skipped_.returns()) {
     checkpoints_->set_newest(std::nullopt);
     checkpoints_->write(progress_, hooks_.states());  // so that there is one to return to
   }
@@ -165,7 +165,7 @@ void Trainer::return_to_checkpoint(const InvalidLoss& refusal, const Loader& tra
   if (!manifest)
     throw InvalidLoss(refusal.where(), say(refusal.what(), ": there is no undamaged checkpoint in ",
                                            checkpoints_->folder(), " to return to"));
-  left_out_.add_return(refusal, manifest->step);
+  skipped_.add_return(refusal, manifest->step);
   continue_from(*manifest, train);
   checkpoints_->set_newest(SavedPosition{completed_, progress_.owes_test});
   if (pipeline_.world().is_main()) warn(say("training has returned to the checkpoint of step ", manifest->step));
@@ -283,10 +283,10 @@ void Trainer::run_epoch(Loader& train, Epoch& epoch) {
   std::optional<Pending> pending;
   for (auto& [inputs, targets] : train) {
     if (position.step == epoch.steps || stopped_ || !prepare_step(position, pending, epoch)) break;
-    if (left_out_.contains(completed_)) {
+    if (skipped_.contains(completed_)) {
       if (pending) report(*std::exchange(pending, std::nullopt), epoch);
-      pipeline_.leave_out_step();
-      ++epoch.report.left_out;
+      pipeline_.skip_step();
+      ++epoch.report.skipped;
       advance(epoch, position.step++);
       position.completed = ++completed_;
       continue;
@@ -301,8 +301,8 @@ void Trainer::run_epoch(Loader& train, Epoch& epoch) {
     if (completed_ == 0) require_full(step);
     hooks_.call(&Hook::before_step, position);
     const StepOptions how{.keep_outputs = keeps_outputs,
-                          .refuse_invalid_loss = left_out_.refuses(),
-                          .only_behind_success = pending && left_out_.ends_at_next()};
+                          .refuse_invalid_loss = skipped_.refuses(),
+                          .require_previous = pending && skipped_.ends_at_next()};
     Pending next{pipeline_.train_step(inputs, targets, how), step};
     ++position.step;
     position.completed = ++completed_;
@@ -332,16 +332,16 @@ void Trainer::require_full(const StepReport& first) const {
 bool Trainer::is_valid(const Pending& pending, Epoch& epoch) {
   try {
     pending.result.loss();
-    left_out_.add_valid();
+    skipped_.add_valid();
     return true;
   } catch (const InvalidLoss& refusal) {
-    const LeftOutStep left_out = left_out_.add(refusal, pending.report, progress_.completed);
+    const SkippedStep skipped = skipped_.add(refusal, pending.report, progress_.completed);
     if (pipeline_.world().is_main())
-      warn(say("step ", left_out.step, " of epoch ", left_out.epoch, " is left out: ", left_out.reason));
-    hooks_.call(&Hook::after_left_out, left_out);
-    if (left_out_.returns()) throw ReturnToCheckpoint{refusal};
-    ++epoch.report.left_out;
-    advance(epoch, left_out.step);
+      warn(say("step ", skipped.step, " of epoch ", skipped.epoch, " is left out: ", skipped.reason));
+    hooks_.call(&Hook::after_skipped_step, skipped);
+    if (skipped_.returns()) throw ReturnToCheckpoint{refusal};
+    ++epoch.report.skipped;
+    advance(epoch, skipped.step);
     return false;
   }
 }
@@ -355,7 +355,7 @@ void Trainer::report(const Pending& pending, Epoch& epoch) {
     report.gradient_norm = pending.result.gradient_norm();
   if (pipeline_.options().precision == Precision::fp16) report.update_skipped = pending.result.update_skipped();
   if (options_.measure) {
-    const StepUse use = pending.result.use();
+    const StepStats use = pending.result.use();
     report.bubble = use.idle;
     report.peak_activations = use.peak_activations;
     report.peak_resident_bytes = peak_resident_bytes();
@@ -371,7 +371,7 @@ void Trainer::report(const Pending& pending, Epoch& epoch) {
   hooks_.report_outputs(pending.result, report);
   hooks_.call(&Hook::after_step, report);
   // A pipeline that accumulates gradients over several calls refuses no step.
-  require<Failure>(!left_out_.refuses() || std::isfinite(report.loss), "the loss is ", report.loss, " at epoch ",
+  require<Failure>(!skipped_.refuses() || std::isfinite(report.loss), "the loss is ", report.loss, " at epoch ",
                    report.epoch, ", step ", report.step,
                    ": training stops; try a lower learning rate, and look at the data of this batch");
 }
@@ -381,7 +381,7 @@ void Trainer::advance(const Epoch& epoch, std::int64_t step) {
   ++progress_.completed;
   progress_.epoch_report = epoch.report;
   progress_.epoch_weight = epoch.weight;
-  progress_.left_out = left_out_.counts();
+  progress_.skipped = skipped_.counts();
 }
 
 EvaluationReport Trainer::evaluate(Loader& test) { return *evaluate_after(0, test, false); }

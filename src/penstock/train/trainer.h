@@ -12,9 +12,9 @@
 #include "penstock/runtime/pipeline.h"
 #include "penstock/train/hook.h"
 #include "penstock/train/hook_list.h"
-#include "penstock/train/left_out_steps.h"
 #include "penstock/train/lr_schedule.h"
 #include "penstock/train/progress.h"
+#include "penstock/train/skipped_steps.h"
 #include "penstock/train/step_agreement.h"
 #include "penstock/train/training_saver.h"
 
@@ -104,7 +104,7 @@ class Trainer {
   /// For hooks: adds `metric` to the metrics of tests, unless there is one of the same name.
   void count(const Metric& metric);
   /// Adds the metric `correct`, along the class dimension of the pipeline's loss.
-  void count_right_answers();
+  void track_accuracy();
 
   /// For CheckpointHook: it is asked before every step whether to save.
   void write_checkpoints_with(TrainingSaver& saver) { checkpoints_ = &saver; }
@@ -165,7 +165,7 @@ class Trainer {
   std::optional<StepAgreement> agreement_;  // where processes have something to agree about
   StepRequests requested_;                  // on all processes, and not done yet
   std::int64_t completed_ = 0;              // training steps submitted in this fit()
-  LeftOutSteps left_out_;                   // the same
+  SkippedSteps skipped_;                    // the same
   std::int64_t last_report_ns_ = 0;
 };
 

@@ -296,7 +296,7 @@ int World::replica() const { return replica_of(local_ranks().front()); }
 std::string World::transport() const { return state_->endpoints.front()->name(); }
 bool World::can_cancel_steps() const { return state_->endpoints.front()->can_cancel(); }
 bool World::is_main() const { return state_->local_ranks.front() == WorldRank(0); }
-bool World::speaks() const { return is_main() || logs_every_rank(); }
+bool World::should_log() const { return is_main() || logs_every_rank(); }
 
 std::string World::describe() const {
   return say(plural(size(), "rank"), " = ", plural(stages(), "pipeline rank"), " x ", plural(replicas(), "replica"),

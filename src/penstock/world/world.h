@@ -83,7 +83,7 @@ class World {
   /// Whether this process should print progress, such as losses: true on the main process, and on every process if each
   /// has its own log, as under `penstock launch` and `mpirun --output-filename`. The environment variable
   /// PENSTOCK_LOG_EVERY_RANK (1 or 0) overrides.
-  bool speaks() const;
+  bool should_log() const;
   /// "8 ranks = 2 pipeline ranks x 4 replicas, mpi, 1 thread per rank".
   std::string describe() const;
 

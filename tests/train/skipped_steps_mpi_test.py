@@ -1,7 +1,7 @@
 """Batches with a NaN are left out by processes as by threads, and a training that returns to its checkpoints ends with the
 bits of one that does without those batches.
 
-    left_out_mpi_test.py PROGRAM MPIRUN
+    skipped_steps_mpi_test.py PROGRAM MPIRUN
 """
 
 import subprocess

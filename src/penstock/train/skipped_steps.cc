@@ -1,4 +1,4 @@
-#include "penstock/train/left_out_steps.h"
+#include "penstock/train/skipped_steps.h"
 
 #include <algorithm>
 #include <utility>
@@ -17,7 +17,7 @@ std::int64_t spoiling_batch(const InvalidStep& invalid, std::int64_t completed) 
 
 }  // namespace
 
-LeftOutStep LeftOutSteps::add(const InvalidLoss& refusal, const StepReport& step, std::int64_t completed) {
+SkippedStep SkippedSteps::add(const InvalidLoss& refusal, const StepReport& step, std::int64_t completed) {
   const std::string reason = refusal.what();
   const std::string place = say("epoch ", step.epoch, ", step ", step.step);
   if (choice_ == OnNan::stop)
@@ -38,7 +38,7 @@ LeftOutStep LeftOutSteps::add(const InvalidLoss& refusal, const StepReport& step
           .reason = reason};
 }
 
-void LeftOutSteps::add_return(const InvalidLoss& refusal, std::int64_t checkpoint) {
+void SkippedSteps::add_return(const InvalidLoss& refusal, std::int64_t checkpoint) {
   if (std::exchange(returned_to_, checkpoint) != checkpoint) returns_ = 0;
   if (++returns_ > most_in_a_row)
     throw InvalidLoss(refusal.where(),

@@ -1,7 +1,7 @@
 // A training in which two batches have a NaN. Prints its steps, those that are left out, and the final state's digest,
 // to compare threads with processes, and --on-nan rollback with skip.
 //
-//     left_out_program skip|rollback FOLDER
+//     skipped_steps_program skip|rollback FOLDER
 #include <cmath>
 #include <iostream>
 
@@ -24,7 +24,7 @@ struct Network : Cell {
 class Notes : public Hook {
  public:
   void after_step(const StepReport& report) override { std::cout << say("step ", report.step, "\n") << std::flush; }
-  void after_left_out(const LeftOutStep& step) override {
+  void after_skipped_step(const SkippedStep& step) override {
     std::cout << say("step ", step.step, " left out, ", step.count, " so far\n") << std::flush;
   }
 };
@@ -40,7 +40,7 @@ std::uint64_t digest_of(const std::map<std::string, torch::Tensor>& state) {
 }
 
 void run(int argc, char** argv) {
-  require<ConfigError>(argc == 3, "usage: left_out_program skip|rollback FOLDER");
+  require<ConfigError>(argc == 3, "usage: skipped_steps_program skip|rollback FOLDER");
   torch::manual_seed(5);
   torch::Tensor inputs = torch::randn({120, 6});
   const torch::Tensor targets = torch::randint(0, 3, {120}, torch::kInt64);

@@ -1,5 +1,5 @@
 // Steps whose loss is infinite or not a number: training stops before them, leaves them out, or goes on.
-#include "penstock/train/left_out_steps.h"
+#include "penstock/train/skipped_steps.h"
 
 #include <cmath>
 #include <limits>
@@ -13,7 +13,7 @@
 #include "tests/base/error_text.h"
 #include "tests/support/temporary_folder.h"
 
-namespace penstock::test::left_out_steps_test {
+namespace penstock::test::skipped_steps_test {
 namespace {
 
 using State = std::map<std::string, torch::Tensor>;
@@ -52,12 +52,12 @@ class Notes : public Hook {
     EXPECT_TRUE(std::isfinite(r.loss));
     lines_.push_back(say(r.epoch, ":", r.step));
   }
-  void after_left_out(const LeftOutStep& r) override {
+  void after_skipped_step(const SkippedStep& r) override {
     lines_.push_back(say(r.epoch, ":", r.step, " left out ", r.in_a_row, " ", r.count, " ", r.samples));
     EXPECT_NE(r.reason.find("input 0 of the batch is not finite"), std::string::npos) << r.reason;
   }
   void after_epoch(const EpochReport& r) override {
-    lines_.push_back(say("epoch of ", r.steps, " and ", r.left_out, ", ", r.samples, " samples"));
+    lines_.push_back(say("epoch of ", r.steps, " and ", r.skipped, ", ", r.samples, " samples"));
     EXPECT_TRUE(std::isfinite(r.loss));
   }
 
@@ -70,21 +70,21 @@ void expect_same(const State& one, const State& other) {
   for (const auto& [name, value] : one) EXPECT_TRUE(value.equal(other.at(name))) << name;
 }
 
-/// The state after a loop over the batches without those in `left_out`, up to batch `end`.
-State plain_loop(const std::set<int>& left_out, int end = 12, const Loss& loss = cross_entropy) {
+/// The state after a loop over the batches without those in `skipped`, up to batch `end`.
+State plain_loop(const std::set<int>& skipped, int end = 12, const Loss& loss = cross_entropy) {
   Job job({.stages = 2}, loss);
   int number = 0;
   for (auto& [inputs, targets] : batches({})) {
     if (number == end) break;
-    if (left_out.contains(number++))
-      job.pipeline.leave_out_step();
+    if (skipped.contains(number++))
+      job.pipeline.skip_step();
     else
       job.pipeline.train_step(inputs, targets).wait();
   }
   return job.pipeline.state();
 }
 
-TEST(LeftOutSteps, are_as_if_the_data_did_not_contain_their_batches) {
+TEST(SkippedSteps, are_as_if_the_data_did_not_contain_their_batches) {
   for (const bool look_ahead : {true, false})
     for (const std::set<int>& spoiled : {std::set<int>{4}, {0}, {11}, {3, 4, 8}}) {
       SCOPED_TRACE(say(look_ahead, " ", *spoiled.begin()));
@@ -103,7 +103,7 @@ TEST(LeftOutSteps, are_as_if_the_data_did_not_contain_their_batches) {
     }
 }
 
-TEST(LeftOutSteps, are_ten_in_a_row_at_most) {
+TEST(SkippedSteps, are_ten_in_a_row_at_most) {
   const std::set<int> ten{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   Job job;
   Trainer trainer(job.pipeline, {.epochs = 2, .on_nan = OnNan::skip});
@@ -178,7 +178,7 @@ TEST(OnNan, rollback_needs_checkpoints) {
 /// Trains on `train` with rollback and a checkpoint every `every` steps; returns the lines of Notes.
 std::vector<std::string> train_with_rollback(Job& job, Loader train, std::int64_t every,
                                              const TrainerOptions& options) {
-  const TemporaryFolder folder("left_out_steps");
+  const TemporaryFolder folder("skipped_steps");
   std::vector<std::string> lines;
   Trainer trainer(job.pipeline, options);
   trainer.add_hook(std::make_unique<Notes>(lines));
@@ -227,7 +227,7 @@ TEST(OnNan, rollback_leaves_out_the_batch_whose_gradient_has_spoiled_the_paramet
   ASSERT_LE(spoiling.size(), 5U);
   for (const std::int64_t every : {1, 4}) {
     Job job({.stages = 2}, with_nan_gradient());
-    const TemporaryFolder folder("left_out_steps");
+    const TemporaryFolder folder("skipped_steps");
     Trainer trainer(job.pipeline, {.on_nan = OnNan::rollback});
     std::multiset<std::int64_t> saved;
     CheckpointOptions options{.folder = folder.string(), .every = {.seconds = {}, .steps = every}};
@@ -238,9 +238,9 @@ TEST(OnNan, rollback_leaves_out_the_batch_whose_gradient_has_spoiled_the_paramet
     trainer.fit(train);
     EXPECT_TRUE(saved.contains(4)) << "the checkpoint that was not kept at first";
     for (const std::int64_t step : saved) EXPECT_EQ(saved.count(step), 1U) << step;
-    std::set<int> left_out = spoiling;
-    left_out.erase(11);
-    if (!spoiling.contains(11)) expect_same(job.pipeline.state(), plain_loop(left_out, 12, with_nan_gradient()));
+    std::set<int> skipped = spoiling;
+    skipped.erase(11);
+    if (!spoiling.contains(11)) expect_same(job.pipeline.state(), plain_loop(skipped, 12, with_nan_gradient()));
   }
 }
 
@@ -260,8 +260,8 @@ TEST(OnNan, rollback_ends_after_ten_steps_in_a_row_or_returns_to_one_checkpoint)
   EXPECT_TRUE(says(text, "has returned to the checkpoint of step 0 10 times, and stops")) << text;
 }
 
-TEST(LeftOutSteps, are_counted_across_a_resumption) {
-  const TemporaryFolder folder("left_out_steps");
+TEST(SkippedSteps, are_counted_across_a_resumption) {
+  const TemporaryFolder folder("skipped_steps");
   for (const int steps : {6, 12}) {
     Job job;
     std::vector<std::string> lines;
@@ -288,4 +288,4 @@ TEST(OnNan, accumulated_gradients_end_training) {
 }
 
 }  // namespace
-}  // namespace penstock::test::left_out_steps_test
+}  // namespace penstock::test::skipped_steps_test

@@ -19,12 +19,12 @@ enum class OnNan {
 };
 
 /// Decides about refused steps, and counts them. A plain value.
-class LeftOutSteps {
+class SkippedSteps {
  public:
   /// Without a step in between that was not refused.
   static constexpr int most_in_a_row = 10;
 
-  explicit LeftOutSteps(OnNan choice) : choice_(choice) {}
+  explicit SkippedSteps(OnNan choice) : choice_(choice) {}
 
   bool refuses() const { return choice_ != OnNan::go_on; }
   /// Whether training stops or returns where the next step is refused, so that the one behind it must not run.
@@ -33,7 +33,7 @@ class LeftOutSteps {
   bool returns() const { return choice_ == OnNan::rollback; }
   /// Adds a refused step, `step`, with `completed` steps before it, and returns its report. Throws InvalidLoss where
   /// training stops: with OnNan::stop, and where most_in_a_row steps were left out before it.
-  LeftOutStep add(const InvalidLoss& refusal, const StepReport& step, std::int64_t completed);
+  SkippedStep add(const InvalidLoss& refusal, const StepReport& step, std::int64_t completed);
   /// Counts a step that was not refused.
   void add_valid() { in_a_row_ = 0; }
 
