@@ -323,7 +323,7 @@ TEST_P(OnDevices, backward_passes_run_on_the_threads_of_the_ranks) {
   PipelineOptions options;
   options.micro_batches = 2;
   options.partition = "uniform";
-  options.device = GetParam();
+  options.device = torch::Device(GetParam());
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with(adam());
   pipeline.train_step(torch::randn({8, 6}), torch::arange(8) % 4).wait();

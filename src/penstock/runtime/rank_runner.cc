@@ -57,10 +57,10 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& training, cons
   for (const StagePart& part : staged.parts) {
     if (!placement_.is_local(part.id)) continue;
     stages_.push_back(
-        std::make_unique<Stage>(staged, part, StageSetting{setting.seed, setting.device, setting.kernels}));
+        std::make_unique<Stage>(staged, part, StageSetting{setting.options->seed, setting.device, setting.kernels}));
   }
   placement_.endpoint().connect(
-      {setting.pipeline, pairs_of(staged, placement_, stages_), setting.device, setting.boundary_shape});
+      {setting.pipeline, pairs_of(staged, placement_, stages_), setting.device, setting.options->boundary_shape});
 }
 
 std::vector<std::pair<int, bool>> RankRunner::trainable_nodes() const {
