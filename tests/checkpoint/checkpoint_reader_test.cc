@@ -89,11 +89,11 @@ TEST_F(Visit, of_one_checkpoint_names_it_if_it_was_removed) {
 }
 
 TEST_F(Visit, tells_damage_from_what_may_be_whole) {
-  set_version(place(3), "2");
+  set_version(place(3), "8");
   fs::remove(place(2) + "/manifest.json");
   const Lines lines = visited();
   ASSERT_EQ(lines.size(), 3U);
-  EXPECT_TRUE(says(lines[0], "has version 2, and this Penstock reads version 1", " (may be whole)"));
+  EXPECT_TRUE(says(lines[0], "has version 8, and this Penstock reads version 1 to 2", " (may be whole)"));
   EXPECT_TRUE(says(lines[1], "it has no manifest.json"));
   EXPECT_FALSE(says(lines[1], "(may be whole)"));
 }

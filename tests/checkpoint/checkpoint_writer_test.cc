@@ -1,6 +1,7 @@
 #include "penstock/checkpoint/checkpoint_writer.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <atomic>
 #include <future>
@@ -10,7 +11,6 @@
 #include "penstock/checkpoint/durable_files.h"
 #include "penstock/checkpoint/export_weights.h"
 #include "penstock/checkpoint/read_file.h"
-#include "penstock/checkpoint/weight_index.h"
 #include "tests/base/error_text.h"
 #include "tests/checkpoint/small_checkpoint.h"
 
@@ -27,19 +27,22 @@ TEST(Checkpoints, are_read_as_they_were_written) {
   EXPECT_EQ(committed.directory, folder / "made/on/the/way/step-00000012");
   EXPECT_EQ(names_in(committed.directory),
             (Names{"manifest.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
-                   "model.safetensors.index.json", "optimizer-00001-of-00002.safetensors",
-                   "optimizer-00002-of-00002.safetensors", "train.toml"}));
+                   "optimizer-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors", "train.toml"}));
   const Checkpoint checkpoint(committed.directory);
   EXPECT_EQ(what_differs(checkpoint), "");
   EXPECT_EQ(checkpoint.damage(), Names());
   EXPECT_FALSE(checkpoint.find(FileKind::model, "layer0.weight/momentum"));
   EXPECT_EQ(checkpoint.text(checkpoint.manifest().files.size() - 1), "steps = 7\n");
   EXPECT_EQ(checkpoint.metadata(0), (std::map<std::string, std::string>{{"format", "pt"}, {"model", "small"}}));
-  const WeightIndex index =
-      read_weight_index(bytes_of_file(committed.directory + "/model.safetensors.index.json"), "the index");
-  EXPECT_EQ(index.files.at("layer1.weight"), "model-00002-of-00002.safetensors");
-  EXPECT_EQ(index.files.size(), 6U);
-  EXPECT_EQ(index.total_size, 2U * (48 + 16 + 8));
+  // Every file has the checksums of its tensors, in their order.
+  for (const FileRecord& file : checkpoint.manifest().files) {
+    if (file.kind == FileKind::text) continue;
+    std::string sums;
+    for (const TensorRecord& tensor : file.tensors) sums += (sums.empty() ? "" : " ") + to_string(tensor.checksum);
+    EXPECT_EQ(open_safetensors(SystemCalls::real(), committed.directory + "/" + file.name, SymbolicLinks::refused)
+                  .header.metadata.at("xxh3_128"),
+              sums);
+  }
 }
 
 TEST(Checkpoints, are_kept_as_many_as_wanted) {
@@ -238,14 +241,16 @@ TEST(Checkpoints, of_others_are_refused_and_named) {
       says(error_text<DataError>([&] { list_checkpoints(folder / "nothing"); }), "cannot be read: No such file"));
 }
 
-// goldens/version_1 was written when this was the format's only version.
-TEST(Checkpoints, of_version_1_are_read) {
-  const NewestCheckpoint newest =
-      newest_checkpoint(TESTS_FOLDER "/checkpoint/goldens/version_1", CheckpointCheck::checksums);
-  ASSERT_TRUE(newest.checkpoint);
-  EXPECT_EQ(newest.checkpoint->manifest().step, 5);
-  EXPECT_EQ(what_differs(*newest.checkpoint), "");
-  EXPECT_EQ(newest.damaged, Names());
+// The goldens were written when these versions were the newest.
+TEST(Checkpoints, of_versions_1_and_2_are_read) {
+  for (const char* version : {"1", "2"}) {
+    const NewestCheckpoint newest =
+        newest_checkpoint(say(TESTS_FOLDER "/checkpoint/goldens/version_", version), CheckpointCheck::checksums);
+    ASSERT_TRUE(newest.checkpoint) << version;
+    EXPECT_EQ(newest.checkpoint->manifest().step, 5);
+    EXPECT_EQ(what_differs(*newest.checkpoint), "");
+    EXPECT_EQ(newest.damaged, Names());
+  }
 }
 
 TEST(Checkpoints, are_exported_as_one_file_or_several) {
@@ -259,16 +264,17 @@ TEST(Checkpoints, are_exported_as_one_file_or_several) {
   const auto paths = export_weights(checkpoint, folder / "part.safetensors", 64);
   EXPECT_EQ(paths, (Names{folder / "part-00001-of-00003.safetensors", folder / "part-00002-of-00003.safetensors",
                           folder / "part-00003-of-00003.safetensors", folder / "part.safetensors.index.json"}));
-  const WeightIndex index = read_weight_index(bytes_of_file(paths.back()), "the index");
-  EXPECT_EQ(index.total_size, 144U);
+  EXPECT_FALSE(all.header.metadata.contains("xxh3_128"));  // of files that were not exported
+  const nlohmann::json index = nlohmann::json::parse(bytes_of_file(paths.back()));
+  EXPECT_EQ(index.at("metadata").at("total_size"), 144);
   // Each tensor has the same bytes in the checkpoint, in the file and in the part that the index names.
   for (const TensorPlace& place : all.header.tensors) {
     std::vector<std::byte> numbers(place.end - place.begin), again(numbers.size());
     checkpoint.read(*checkpoint.find(FileKind::model, place.name), numbers);
     all.file.read(all.data_begin + place.begin, again);
     EXPECT_EQ(numbers, again) << place.name;
-    const auto part =
-        open_safetensors(SystemCalls::real(), folder / index.files.at(place.name), SymbolicLinks::refused);
+    const auto part = open_safetensors(
+        SystemCalls::real(), folder / index.at("weight_map").at(place.name).get<std::string>(), SymbolicLinks::refused);
     for (const TensorPlace& other : part.header.tensors)
       if (other.name == place.name) part.file.read(part.data_begin + other.begin, again);
     EXPECT_EQ(numbers, again) << place.name;

@@ -7,7 +7,6 @@ namespace {
 
 TEST(CheckpointCorpus, manifests) { EXPECT_GT(replay("manifest", try_manifest), 3); }
 TEST(CheckpointCorpus, checkpoints) { EXPECT_GT(replay("checkpoint", try_checkpoint), 4); }
-TEST(CheckpointCorpus, weight_indices) { EXPECT_GT(replay("weight_index", try_weight_index), 2); }
 TEST(CheckpointCorpus, safetensors_headers) { EXPECT_GT(replay("safetensors", try_safetensors), 20); }
 
 }  // namespace

@@ -90,11 +90,34 @@ TEST_F(Damage, by_files_of_another_step_is_detected) {
   for (const std::string& name : names_in(newest_)) {
     const std::string path = newest_ + "/" + name, whole = bytes_of_file(path);
     const std::string other = bytes_of_file(folder_ / "step-00000001/" + name);
-    if (other == whole) continue;  // the index, the settings
+    if (other == whole) continue;  // the settings
     write_bytes(path, other);
     EXPECT_TRUE(says(message(), newest_)) << path << ": " << message();
     write_bytes(path, whole);
   }
+}
+
+// With the right checksums of header and manifest, as of a faulty writer.
+TEST_F(Damage, of_the_list_of_checksums_is_detected) {
+  const std::string name = "model-00001-of-00002.safetensors", path = newest_ + "/" + name;
+  const std::string whole = bytes_of_file(path), key = "\"xxh3_128\":\"";
+  const std::string manifest = bytes_of_file(newest_ + "/manifest.json");
+  const std::size_t sums = whole.find(key) + key.size(),
+                    begin = 8 + static_cast<unsigned char>(whole[0]) + 256U * static_cast<unsigned char>(whole[1]);
+  const auto complaint = [&](std::size_t at, const std::string& text) {
+    std::string changed = whole;
+    changed.replace(at, text.size(), text);
+    write_bytes(path, changed);
+    std::string body = manifest.substr(manifest.find('\n') + 1);
+    const std::string was = to_string(checksum_of(std::string_view(whole).substr(0, begin)));
+    body.replace(body.find(was), was.size(), to_string(checksum_of(std::string_view(changed).substr(0, begin))));
+    write_bytes(newest_ + "/manifest.json", sealed(body));
+    return message();
+  };
+  EXPECT_EQ(complaint(sums, ""), "");
+  EXPECT_TRUE(says(complaint(sums, "x"), path, "no checksum of the tensor 'layer0.count'"));
+  EXPECT_TRUE(says(complaint(sums + 32, "\","), path));
+  EXPECT_TRUE(says(complaint(sums - key.size() + 1, "y"), path, "no checksum of the tensor 'layer0.count'"));
 }
 
 TEST_F(Damage, of_all_leaves_none) {

@@ -125,7 +125,7 @@ TEST(PowerFailures, do_damage_without_any_one_sync) {
     EXPECT_NE(search(disk, disk.lost_at(), folder / "scratch").wrong, "") << "without sync " << lost;
     fs::remove_all(folder / "disk");
   }
-  EXPECT_EQ(syncs, 1 + 3 * 9 + 1);  // the folder; of each save, seven files and two directories; removing the oldest
+  EXPECT_EQ(syncs, 1 + 3 * 8 + 1);  // the folder; of each save, six files and two directories; removing the oldest
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "penstock/base/error.h"
-#include "penstock/checkpoint/weight_index.h"
 #include "tests/base/error_text.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock::test::manifest_test {
 namespace {
@@ -40,15 +40,7 @@ std::vector<FileRecord> any_files() {
     file.bytes = *rc::gen::inRange<std::uint64_t>(0, 100);
     if (file.kind == FileKind::text) continue;
     file.owner = *rc::gen::inRange<std::int64_t>(0, 9);
-    const int tensors = *rc::gen::inRange(0, 4);
-    for (int t = 0; t < tensors; ++t) {
-      TensorRecord tensor{say(f, ".", t, any_text()), static_cast<TensorType>(*rc::gen::inRange(0, 15))};
-      tensor.shape = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 4));
-      tensor.shape.resize(std::min<std::size_t>(tensor.shape.size(), 5));
-      tensor.checksum = {*rc::gen::arbitrary<std::uint64_t>(), 3};
-      file.bytes += *size_in_bytes(tensor.type, tensor.shape);
-      file.tensors.push_back(tensor);
-    }
+    file.header_bytes = *rc::gen::inRange<std::uint64_t>(0, file.bytes + 1);
   }
   return files;
 }
@@ -87,54 +79,67 @@ TEST(Manifest, keeps_numbers_that_json_lacks) {
   EXPECT_EQ(std::get<double>(read.at("whole")), 5.0);
 }
 
-/// The manifest of one file, with `from` replaced by `to` and the checksum renewed.
-std::string refusal_with(const std::string& from, const std::string& to) {
-  Manifest manifest;
-  manifest.states["hook"] = {{"best", HUGE_VAL}};
-  manifest.files = {{"model-00001-of-00001.safetensors", FileKind::model, 100, 0, {}, {{"w", TensorType::f32, {2}}}}};
-  std::string body = write_manifest(manifest);
-  body.erase(0, body.find('\n') + 1);
+/// The message about `body`, with `from` replaced by `to` and the checksum renewed.
+std::string refusal_of(std::string body, const std::string& from, const std::string& to) {
   const std::size_t at = body.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   body.replace(at, from.size(), to);
   return error_text<DataError>([&] { read_manifest(sealed(body), "FILE"); });
 }
 
+/// The manifest of one file, with `from` replaced by `to` and the checksum renewed.
+std::string refusal_with(const std::string& from, const std::string& to) {
+  Manifest manifest;
+  manifest.states["hook"] = {{"best", HUGE_VAL}};
+  manifest.files = {{"model-00001-of-00001.safetensors", FileKind::model, 100, 0, 64}};
+  std::string body = write_manifest(manifest);
+  return refusal_of(body.substr(body.find('\n') + 1), from, to);
+}
+
 TEST(Manifest, refuses_what_is_not_exactly_the_format) {
   EXPECT_EQ(refusal_with("model-", "model-"), "[no error]");
   EXPECT_TRUE(says(refusal_with("penstock checkpoint", "another"), "FILE is no manifest", "format is 'another'"));
-  EXPECT_TRUE(says(refusal_with("\"version\": 1", "\"version\": 2"), "has version 2", "reads version 1"));
+  EXPECT_TRUE(says(refusal_with("\"version\": 2", "\"version\": 3"), "has version 3", "reads version 1 to 2"));
   EXPECT_TRUE(says(refusal_with("\"seed\": 0", "\"seed\": -1"), "FILE's data.seed", "0 to 2^64 - 1"));
   EXPECT_TRUE(says(refusal_with("\"step\": 0", "\"step\": 0, \"step\": 1"), "has the member 'step' twice"));
   EXPECT_TRUE(says(refusal_with("\"step\": 0,", ""), "no member 'step'"));
   EXPECT_TRUE(says(refusal_with("\"seed\"", "\"speed\": 3, \"seed\""), "'speed', which is not known"));
   EXPECT_TRUE(says(refusal_with("\"inf\"", "\"infinite\""), "states.hook.best.number is 'infinite'"));
   EXPECT_TRUE(says(refusal_with("\"micro_batches\": 1", "\"micro_batches\": 0"), "bits.micro_batches is 0"));
-  EXPECT_TRUE(says(refusal_with("\"F32\"", "\"F33\""), "files[0].tensors[0].dtype is 'F33'"));
+  EXPECT_TRUE(says(refusal_with("\"version\": 2", "\"version\": 0"), "has version 0", "reads version 1 to 2"));
   EXPECT_TRUE(says(refusal_with("\"xxh3_128\":\"0", "\"xxh3_128\":\"x"), "is no checksum of 32 digits"));
   EXPECT_TRUE(says(refusal_with("\"kind\":\"model\"", "\"kind\":\"code\""), "files[0].kind is 'code'"));
-  EXPECT_TRUE(says(refusal_with("\"bytes\":100", "\"bytes\":7"), "tensor 'w' of shape [2] does not fit", "7 bytes"));
+  EXPECT_TRUE(says(refusal_with("\"bytes\":100", "\"bytes\":63"), "has a header of 64 bytes, and 63 bytes in all"));
+  EXPECT_TRUE(says(refusal_with("\"header_bytes\":64", "\"tensors\":[]"), "files[0]", "'tensors'"));
   EXPECT_TRUE(says(error_text<DataError>([] { read_manifest("", "FILE"); }), "does not begin with its checksum"));
   EXPECT_TRUE(says(error_text<DataError>([] { read_manifest("{}", "FILE"); }), "does not begin with its checksum"));
   EXPECT_TRUE(says(error_text<DataError>([] { read_manifest(sealed("["), "FILE"); }), "is no JSON"));
+}
+
+// Whose files have their tensors, and no size of the header.
+TEST(Manifest, of_version_1_has_tensors) {
+  const std::string manifest = bytes_of_file(TESTS_FOLDER "/checkpoint/goldens/version_1/step-00000005/manifest.json");
+  const std::string body = manifest.substr(manifest.find('\n') + 1);
+  const FileRecord file = read_manifest(manifest, "FILE").files.front();
+  EXPECT_EQ(file.header_bytes, 0U);
+  ASSERT_EQ(file.tensors.size(), 3U);
+  EXPECT_EQ(file.tensors.back().name, "layer0.weight");
+  EXPECT_EQ(refusal_of(body, "F32", "F32"), "[no error]");
+  EXPECT_TRUE(says(refusal_of(body, "\"I64\"", "\"I65\""), "files[0].tensors[0].dtype is 'I65'"));
+  EXPECT_TRUE(says(refusal_of(body, "\"dtype\"", "\"type\""), "files[0].tensors[0]", "'type', which is not known"));
+  EXPECT_TRUE(says(refusal_of(body, "\"version\": 1", "\"version\": 2"), "files[0]", "'tensors', which is not known"));
 }
 
 TEST(Manifest, refuses_names_that_leave_the_directory) {
   for (const char* name : {"../x", "/etc/passwd", "a/b", "", ".", "..", ".hidden", "a\\nb", "manifest.json", "\\u00e4"})
     EXPECT_TRUE(says(refusal_with("model-00001-of-00001.safetensors", name), "names a file '")) << name;
   EXPECT_TRUE(says(refusal_with("model-00001-of-00001.safetensors", std::string(10'000, 'a')), "names a file '"));
-  for (const char* name : {"../x", "/etc/passwd", "a/b", "", ".."})
-    EXPECT_TRUE(says(error_text<DataError>([&] {
-                       read_weight_index(say(R"({"metadata":{"total_size":1},"weight_map":{"w":")", name, "\"}}"), "X");
-                     }),
-                     "X's weight_map.w is '", "no plain name"))
-        << name;
 }
 
 TEST(Manifest, is_not_written_if_it_could_not_be_read) {
   const auto complaint = [](auto&& change) {
     Manifest manifest;
-    manifest.files = {{"a", FileKind::model, 100, 0, {}, {{"w", TensorType::f32, {2}}}}};
+    manifest.files = {{"a", FileKind::model, 100, 0, 64}};
     change(manifest);
     return error_text<ConfigError>([&] { write_manifest(manifest); });
   };
@@ -143,11 +148,7 @@ TEST(Manifest, is_not_written_if_it_could_not_be_read) {
   EXPECT_TRUE(says(complaint([](Manifest& m) { m.bits.kernels = "\xff"; }), "'\\xff' is not UTF-8"));
   EXPECT_TRUE(says(complaint([](Manifest& m) { m.states["h"]["x"] = "\xff"; }), "'\\xff' is not UTF-8"));
   EXPECT_TRUE(says(complaint([](Manifest& m) { m.files.push_back(m.files[0]); }), "names the file 'a' twice"));
-  EXPECT_TRUE(says(complaint([](Manifest& m) {
-                     m.files.push_back(m.files[0]);
-                     m.files[1].name = "b";
-                   }),
-                   "has the tensor 'w' twice"));
+  EXPECT_TRUE(says(complaint([](Manifest& m) { m.files[0].header_bytes = 101; }), "has a header of 101 bytes"));
   EXPECT_TRUE(says(complaint([](Manifest& m) { m.files[0].owner.reset(); }), "wrong owner"));
   EXPECT_TRUE(says(complaint([](Manifest& m) { m.files[0].kind = FileKind::text; }), "wrong owner"));
 }
@@ -158,22 +159,6 @@ TEST(Manifest, says_what_differs) {
   now.micro_batches = 4;
   now.precision = "bf16";
   EXPECT_EQ(differences(now, then), "micro-batches 4 instead of 8, precision bf16 instead of fp32");
-}
-
-RC_GTEST_PROP(WeightIndex, reads_back, ()) {
-  WeightIndex index;
-  index.total_size = *rc::gen::arbitrary<std::uint64_t>();
-  for (int i = *rc::gen::inRange(0, 5); i > 0; --i) index.files[any_text()] = say("model-", i, ".safetensors");
-  RC_ASSERT(read_weight_index(write_weight_index(index), "FILE") == index);
-}
-
-TEST(WeightIndex, takes_those_of_other_programs) {
-  const WeightIndex index = read_weight_index(
-      R"({"metadata": {"total_size": 8, "total_parameters": 2},
-          "weight_map": {"w": "model-00001-of-00001.safetensors"}})",
-      "FILE");
-  EXPECT_EQ(index.files.at("w"), "model-00001-of-00001.safetensors");
-  EXPECT_TRUE(says(error_text<DataError>([] { read_weight_index("{}", "FILE"); }), "FILE has no member 'metadata'"));
 }
 
 }  // namespace

@@ -1,6 +1,4 @@
 // Checkpoints that may be whole and cannot be read: skipped, but never taken for damaged where nothing else is left.
-#include "penstock/checkpoint/not_readable.h"
-
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -68,20 +66,20 @@ TEST_F(NotReadableCheckpoint, is_not_nothing) {
 }
 
 TEST_F(NotReadableCheckpoint, is_one_of_another_version) {
-  set_version(old_, "2");
+  set_version(old_, "8");
   EXPECT_EQ(look().checkpoint->manifest().step, 2);
-  set_version(newest_, "3");
-  EXPECT_TRUE(says(refusal(), "manifest.json' has version 3, and this Penstock reads version 1"));
+  set_version(newest_, "9");
+  EXPECT_TRUE(says(refusal(), "manifest.json' has version 9, and this Penstock reads version 1 to 2"));
   // One without a manifest is damaged, whatever the others are.
   fs::remove(newest_ + "/manifest.json");
-  EXPECT_TRUE(says(refusal(), "manifest.json' has version 2, and this Penstock reads version 1"));
+  EXPECT_TRUE(says(refusal(), "manifest.json' has version 8, and this Penstock reads version 1 to 2"));
   fs::remove(old_ + "/manifest.json");
   EXPECT_FALSE(look().checkpoint);
 }
 
 // Otherwise a training that begins anew would write its checkpoints among those of another one.
 TEST_F(NotReadableCheckpoint, keeps_trainings_from_beginning_beside_it) {
-  set_version(newest_, "2");
+  set_version(newest_, "8");
   const auto begin = [&](std::set<std::string> damaged) {
     return CheckpointWriter({.path = folder_.string(), .first_step = 1, .damaged = std::move(damaged)});
   };

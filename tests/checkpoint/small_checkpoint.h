@@ -113,7 +113,8 @@ inline std::int64_t newest_step(const std::string& folder) {
 inline void set_version(const std::string& directory, const std::string& version) {
   const std::string path = directory + "/manifest.json", text = bytes_of_file(path);
   std::string body = text.substr(text.find('\n') + 1);
-  body.replace(body.find("\"version\": 1"), 12, "\"version\": " + version);
+  const std::size_t at = body.find("\"version\": ") + 11;
+  body.replace(at, body.find(',', at) - at, version);
   write_bytes(path, sealed(body));
 }
 

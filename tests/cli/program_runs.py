@@ -6,6 +6,7 @@ has MPI.
 
 import atexit
 import gzip
+import json
 import os
 import re
 import shutil
@@ -150,6 +151,22 @@ exec {PROGRAM} "$@"
         self.assertEqual(len(lines), 1, err)
         self.assertTrue(lines[0].startswith("penstock: "), err)
         return lines[0][len("penstock: "):]
+
+
+def stored_tensors(checkpoint):
+    """(dtype, shape, checksum) of all tensors of a checkpoint's directory, by kind and name, as its files have them."""
+    with open(os.path.join(checkpoint, "manifest.json")) as file:
+        files = [file for file in json.load(file)["files"] if file["kind"] != "text"]
+    tensors = {}
+    for record in files:
+        with open(os.path.join(checkpoint, record["name"]), "rb") as file:
+            header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        checksums = header.pop("__metadata__")["xxh3_128"].split()
+        ordered = sorted(header.items(), key=lambda item: item[1]["data_offsets"])
+        assert len(checksums) == len(ordered), record
+        tensors.update({(record["kind"], name): (entry["dtype"], entry["shape"], checksum)
+                        for (name, entry), checksum in zip(ordered, checksums)})
+    return tensors
 
 
 def processes_of(run):

@@ -8,7 +8,7 @@ import signal
 import unittest
 
 import program_runs
-from program_runs import ProgramRuns, of_mpi
+from program_runs import ProgramRuns, of_mpi, stored_tensors
 
 SMALL = ("--stages", "2", "--momentum", "0.9", "--log-every", "0")
 SIGNALS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
@@ -19,11 +19,11 @@ def checkpoints(folder):
 
 
 def contents(folder):
-    with open(os.path.join(folder, checkpoints(folder)[-1], "manifest.json")) as file:
+    newest = os.path.join(folder, checkpoints(folder)[-1])
+    with open(os.path.join(newest, "manifest.json")) as file:
         manifest = json.load(file)
-    tensors = {(file["kind"], tensor["name"]): tensor["xxh3_128"]
-               for file in manifest["files"] for tensor in file.get("tensors", [])}
-    return {"step": manifest["step"], "data": manifest["data"], "states": manifest["states"], "tensors": tensors}
+    return {"step": manifest["step"], "data": manifest["data"], "states": manifest["states"],
+            "tensors": stored_tensors(newest)}
 
 
 class Resume(ProgramRuns):

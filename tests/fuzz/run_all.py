@@ -33,7 +33,7 @@ LIMITS = ["-rss_limit_mb=256", f"-timeout={SLOW_S}", "-print_final_stats=1", "-v
 LONGEST = {"checkpoint": 400, "cifar10": 8, "config": 256, "hosts": 64, "idx": 160, "kernel_selection": 192,
            "layer_costs": 560,
            "manifest": 720, "plan": 700, "safetensors": 240, "schedule": 256, "stage_costs": 240, "torch_csv": 256,
-           "trace": 2048, "tuning_record": 1200, "vocabulary": 128, "weight_index": 160}
+           "trace": 2048, "tuning_record": 1200, "vocabulary": 128}
 
 # Freed memory that the sanitizer keeps for a while counts as used. Inputs are small, so 4 MiB last for several of them.
 # Stacks of allocations are not recorded: a finding is run once more to see them.

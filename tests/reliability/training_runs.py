@@ -19,7 +19,7 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
 import program_runs
-from program_runs import of_mpi, write_part
+from program_runs import of_mpi, stored_tensors, write_part
 
 PENSTOCK = DATA = MPIRUN = ""
 
@@ -77,10 +77,8 @@ def manifest_of(run):
 def contents(run):
     """Everything of the newest checkpoint but its division into files: equal where no bit differs."""
     manifest = manifest_of(run)
-    tensors = {(file["kind"], tensor["name"]): (tensor["dtype"], tensor["shape"], tensor["xxh3_128"])
-               for file in manifest["files"] for tensor in file.get("tensors", [])}
     return {"step": manifest["step"], "data": manifest["data"], "bits": manifest["bits"],
-            "states": manifest["states"], "tensors": tensors}
+            "states": manifest["states"], "tensors": stored_tensors(os.path.join(run, newest_of(run)))}
 
 
 def processes_of_session(session):

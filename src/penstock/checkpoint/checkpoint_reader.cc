@@ -10,9 +10,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
-#include "penstock/checkpoint/not_readable.h"
 #include "penstock/checkpoint/read_file.h"
-#include "penstock/checkpoint/weight_index.h"
 
 namespace penstock {
 namespace {
@@ -53,6 +51,33 @@ Checksum checksum_in(const ReadFile& file, std::uint64_t offset, std::uint64_t s
 }
 
 std::string tensor_text(const TensorRecord& tensor) { return say(", tensor '", printable(tensor.name), "'"); }
+
+/// The tensors of a file with the checksums from its metadata.
+std::vector<TensorRecord> checked_tensors(const SafetensorsHeader& header, const std::string& path) {
+  const auto found = header.metadata.find(tensor_checksums_key);
+  std::string_view sums = found == header.metadata.end() ? std::string_view() : found->second;
+  std::vector<TensorRecord> tensors;
+  for (const TensorPlace& place : header.tensors) {
+    const auto sum = checksum_from(sums.substr(0, sums.find(' ')));
+    require<DataError>(sum.has_value(), path, ": its metadata has no checksum of the tensor '", printable(place.name),
+                       "'");
+    tensors.push_back({place.name, place.type, place.shape, *sum});
+    sums.remove_prefix(std::min(sums.size(), sums.find(' ')));
+    if (!sums.empty()) sums.remove_prefix(1);
+  }
+  require<DataError>(sums.empty(), path, ": its metadata has more checksums than it has tensors");
+  return tensors;
+}
+
+/// Of version 1, whose manifest has the tensors.
+void require_recorded(const SafetensorsHeader& header, const FileRecord& recorded, const std::string& path) {
+  const bool fits =
+      std::equal(header.tensors.begin(), header.tensors.end(), recorded.tensors.begin(), recorded.tensors.end(),
+                 [](const TensorPlace& place, const TensorRecord& record) {
+                   return place.name == record.name && place.type == record.type && place.shape == record.shape;
+                 });
+  require<DataError>(fits, path, " has other tensors than ", manifest_name, " records");
+}
 
 /// Appends one line for each DataError that `check` throws.
 template <class Check>
@@ -140,9 +165,10 @@ Checkpoint::Checkpoint(const std::string& directory, SystemCalls& calls) : direc
     const ReadFile& found = files_.emplace_back(calls, directory + "/" + file.name, SymbolicLinks::refused);
     require<DataError>(found.size() == file.bytes, "'", found.path(), "' is damaged: it has ", found.size(),
                        " bytes, and had ", file.bytes, " when it was written");
-    file.kind == FileKind::text ? check_text(files_.size() - 1) : check_header(files_.size() - 1);
   }
-  note_tensors();
+  metadata_.resize(files_.size());
+  for (std::size_t file = 0; file < files_.size(); ++file)
+    manifest_.files[file].kind == FileKind::text ? check_text(file) : read_header(file);
 }
 
 void Checkpoint::check_text(std::size_t file) const {
@@ -151,27 +177,36 @@ void Checkpoint::check_text(std::size_t file) const {
   if (found != recorded) fail_checksum(files_[file].path(), "", found, recorded);
 }
 
-void Checkpoint::check_header(std::size_t file) const {
-  const FileRecord& recorded = manifest_.files[file];
-  const Checksum found = checksum_in(files_[file], 0, safetensors_data_begin(files_[file]));
+/// Compares the header with its checksum before it is read.
+void Checkpoint::read_header(std::size_t file) {
+  FileRecord& recorded = manifest_.files[file];
+  const std::string path = say("'", files_[file].path(), "'");
+  const std::uint64_t header_bytes = safetensors_data_begin(files_[file]);
+  const bool is_version_1 = recorded.header_bytes == 0;
+  require<DataError>(is_version_1 || header_bytes == recorded.header_bytes, path, " is damaged: its header has ",
+                     header_bytes, " bytes, and had ", recorded.header_bytes, " when it was written");
+  const Checksum found = checksum_in(files_[file], 0, header_bytes);
   if (found != recorded.checksum) fail_checksum(files_[file].path(), ": its header", found, recorded.checksum);
-  const SafetensorsHeader header = read_safetensors_header(files_[file]);
-  const bool fits =
-      std::equal(header.tensors.begin(), header.tensors.end(), recorded.tensors.begin(), recorded.tensors.end(),
-                 [](const TensorPlace& place, const TensorRecord& record) {
-                   return place.name == record.name && place.type == record.type && place.shape == record.shape;
-                 });
-  require<DataError>(fits, "'", files_[file].path(), "' has other tensors than ", manifest_name, " records");
+  SafetensorsHeader header = read_safetensors_header(files_[file]);
+  if (is_version_1)
+    require_recorded(header, recorded, path);
+  else
+    recorded.tensors = checked_tensors(header, path);
+  recorded.header_bytes = header_bytes;
+  header.metadata.erase(tensor_checksums_key);
+  metadata_[file] = std::move(header.metadata);
+  note_tensors(file);
 }
 
-void Checkpoint::note_tensors() {
-  for (std::size_t f = 0; f < manifest_.files.size(); ++f) {
-    const FileRecord& file = manifest_.files[f];
-    std::uint64_t offset = file.bytes;  // the tensors lie in the order of their records, at the end of the file
-    for (std::size_t t = file.tensors.size(); t-- > 0;) {
-      offset -= size_in_bytes(file.tensors[t].type, file.tensors[t].shape).value_or(0);
-      (file.kind == FileKind::model ? model_ : optimizer_)[file.tensors[t].name] = {f, t, offset};
-    }
+void Checkpoint::note_tensors(std::size_t file) {
+  const FileRecord& recorded = manifest_.files[file];
+  auto& tensors = recorded.kind == FileKind::model ? model_ : optimizer_;
+  std::uint64_t offset = recorded.header_bytes;
+  for (std::size_t t = 0; t < recorded.tensors.size(); ++t) {
+    const TensorRecord& tensor = recorded.tensors[t];
+    require<DataError>(tensors.emplace(tensor.name, StoredTensor{file, t, offset}).second, "'", directory_,
+                       "' has the tensor '", printable(tensor.name), "' twice");
+    offset += size_in_bytes(tensor.type, tensor.shape).value_or(0);
   }
 }
 
@@ -206,23 +241,6 @@ std::string Checkpoint::text(std::size_t file) const {
   return text;
 }
 
-std::map<std::string, std::string> Checkpoint::metadata(std::size_t file) const {
-  return read_safetensors_header(files_[file]).metadata;
-}
-
-void Checkpoint::check_index() const {
-  std::map<std::string, std::string> recorded;
-  for (const auto& [name, stored] : model_) recorded[name] = manifest_.files[stored.file].name;
-  const auto index = std::find_if(manifest_.files.begin(), manifest_.files.end(),
-                                  [](const FileRecord& file) { return file.name == weight_index_name; });
-  require<DataError>(index != manifest_.files.end() && index->kind == FileKind::text, "'", directory_, "' has no ",
-                     weight_index_name);
-  const auto file = static_cast<std::size_t>(index - manifest_.files.begin());
-  const std::string path = say("'", files_[file].path(), "'");
-  require<DataError>(read_weight_index(text(file), path).files == recorded, path, " does not have the tensors that ",
-                     manifest_name, " records");
-}
-
 void Checkpoint::check_file(std::size_t file, std::vector<std::string>& damage) const {
   const FileRecord& recorded = manifest_.files[file];
   if (recorded.kind == FileKind::text) return note_damage(damage, [&] { check_text(file); });
@@ -233,7 +251,6 @@ void Checkpoint::check_file(std::size_t file, std::vector<std::string>& damage) 
 std::vector<std::string> Checkpoint::damage() const {
   std::vector<std::string> lines;
   for (std::size_t file = 0; file < files_.size(); ++file) check_file(file, lines);
-  if (lines.empty()) note_damage(lines, [&] { check_index(); });
   return lines;
 }
 

@@ -59,6 +59,7 @@ class Checkpoint {
   explicit Checkpoint(const std::string& directory, SystemCalls& calls = SystemCalls::real());
 
   const std::string& directory() const { return directory_; }
+  /// With the tensors of its files.
   const Manifest& manifest() const { return manifest_; }
 
   /// A tensor of the model, or of the optimiser's state; none if there is none of this name.
@@ -74,23 +75,23 @@ class Checkpoint {
   /// The contents of a file of the kind `text`, by its number in Manifest::files; its checksum is compared.
   std::string text(std::size_t file) const;
   /// The metadata of a file of the kind `model` or `optimizer`.
-  std::map<std::string, std::string> metadata(std::size_t file) const;
+  const std::map<std::string, std::string>& metadata(std::size_t file) const { return metadata_[file]; }
 
-  /// Compares all checksums and the index. Returns one line for each damaged file or tensor; none if all is well. Takes
+  /// Compares all checksums. Returns one line for each damaged file or tensor; none if all is well. Takes
   /// one megabyte of memory, whatever the size of the checkpoint.
   std::vector<std::string> damage() const;
 
  private:
   void check_text(std::size_t file) const;
-  void check_header(std::size_t file) const;
-  void note_tensors();
+  void read_header(std::size_t file);
+  void note_tensors(std::size_t file);
   void check_file(std::size_t file, std::vector<std::string>& damage) const;
-  void check_index() const;
 
   std::string directory_;
   Manifest manifest_;
-  std::vector<ReadFile> files_;                            // as many as in the manifest
-  std::map<std::string, StoredTensor> model_, optimizer_;  // by name
+  std::vector<ReadFile> files_;                               // as many as in the manifest
+  std::vector<std::map<std::string, std::string>> metadata_;  // likewise
+  std::map<std::string, StoredTensor> model_, optimizer_;     // by name
 };
 
 /// A checkpoint, or why it cannot be opened.
@@ -98,7 +99,7 @@ struct OpenedCheckpoint {
   std::string path;
   std::optional<Checkpoint> checkpoint = {};
   std::string problem = {};   // why there is none
-  bool may_be_whole = false;  // though it cannot be opened: not_readable.h
+  bool may_be_whole = false;  // though it cannot be opened: NotReadable
 };
 
 /// Opens the checkpoint `path`. Throws nothing but what is no DataError.
@@ -120,7 +121,7 @@ struct NewestCheckpoint {
 };
 
 /// The newest checkpoint in `folder` that is complete. Throws NotReadable where none is found, and one that was skipped
-/// may be whole (not_readable.h).
+/// may be whole.
 NewestCheckpoint newest_checkpoint(const std::string& folder, CheckpointCheck check,
                                    SystemCalls& calls = SystemCalls::real());
 

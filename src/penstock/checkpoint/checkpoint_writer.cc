@@ -11,7 +11,6 @@
 #include "penstock/base/error.h"
 #include "penstock/base/hash.h"
 #include "penstock/base/text.h"
-#include "penstock/checkpoint/weight_index.h"
 
 namespace penstock {
 namespace {
@@ -162,21 +161,10 @@ std::string CheckpointWriter::publish(Manifest manifest, const std::vector<Check
   require<Failure>(holds_folder(), folder_.path, ": was moved or replaced while the checkpoint of step ", step_,
                    " was being written; its files are in the moved folder: move folders of checkpoints between saves");
   require_files(manifest);
-  const auto add = [&](const std::string& name, const std::string& text) {
+  for (const auto& [name, text] : texts) {
+    require<ConfigError>(is_plain_file_name(name), "a checkpoint cannot hold a file called '", name, "'");
     write_new_file(calls_, *temporary_ + "/" + name, {bytes_in(text)});
-    manifest.files.push_back({name, FileKind::text, text.size(), {}, checksum_of(text)});
-  };
-  WeightIndex index;
-  for (const FileRecord& file : manifest.files)
-    for (const TensorRecord& tensor : file.tensors) {
-      if (file.kind != FileKind::model) continue;
-      index.files[tensor.name] = file.name;
-      index.total_size += size_in_bytes(tensor.type, tensor.shape).value_or(0);
-    }
-  add(weight_index_name, write_weight_index(index));
-  for (const CheckpointText& text : texts) {
-    require<ConfigError>(is_plain_file_name(text.name), "a checkpoint cannot hold a file called '", text.name, "'");
-    add(text.name, text.text);
+    manifest.files.push_back({.name = name, .bytes = text.size(), .checksum = checksum_of(text)});
   }
   const std::string last = write_manifest(manifest);
   write_new_file(calls_, *temporary_ + "/" + manifest_name, {bytes_in(last)});

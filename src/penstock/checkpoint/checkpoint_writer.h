@@ -69,7 +69,7 @@ class CheckpointWriter {
   /// next remove_old() has a remark of this. Throws Failure, also if another process writes there.
   std::string begin(std::int64_t step);
 
-  /// Adds the index, `texts` and the manifest to the temporary directory, makes it the checkpoint of manifest.step (the
+  /// Adds `texts` and the manifest to the temporary directory, makes it the checkpoint of manifest.step (the
   /// step given to begin()). manifest.files are the records of all processes. When it returns, the checkpoint survives
   /// a power failure. Throws Failure, after which the attempt is abandoned.
   CommittedCheckpoint commit(Manifest manifest, const std::vector<CheckpointText>& texts = {});

@@ -6,10 +6,12 @@
 #include <fstream>
 #include <iterator>
 
+#include <nlohmann/json.hpp>
+
 #include "penstock/base/error.h"
+#include "penstock/base/json.h"
 #include "penstock/checkpoint/durable_files.h"
 #include "penstock/checkpoint/safetensors_header.h"
-#include "penstock/checkpoint/weight_index.h"
 
 namespace penstock {
 namespace {
@@ -103,16 +105,19 @@ std::vector<std::string> export_weights(const Checkpoint& checkpoint, const std:
   for (const std::string& each : paths) require_outside_of_checkpoints(each);
   // All are complete before the first is in its place: a damaged tensor, or a full disk, leaves nothing half done.
   NewShards files;
-  WeightIndex index;
+  nlohmann::json weight_map = nlohmann::json::object();
+  std::uint64_t total_size = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     write_shard(files, checkpoint, paths[i], shards[i], metadata);
     for (const TensorBytes& tensor : shards[i]) {
-      index.files[tensor.name] = fs::path(paths[i]).filename().string();
-      index.total_size += size_of_tensor(tensor);
+      weight_map[tensor.name] = fs::path(paths[i]).filename().string();
+      total_size += size_of_tensor(tensor);
     }
   }
   if (shards.size() > 1) {
-    const std::string text = write_weight_index(index);
+    // As Hugging Face writes it for sharded models.
+    const nlohmann::json index = {{"metadata", {{"total_size", total_size}}}, {"weight_map", std::move(weight_map)}};
+    const std::string text = json_text(index, 2) + "\n";
     files.emplace_back(SystemCalls::real(), paths.back(), text.size(),
                        [&](NewFile& out) { out.write(bytes_in(text)); });
   }

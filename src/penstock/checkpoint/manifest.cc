@@ -9,8 +9,7 @@
 
 #include "penstock/base/json.h"
 #include "penstock/base/text.h"
-#include "penstock/checkpoint/not_readable.h"
-#include "penstock/checkpoint/safetensors_header.h"
+#include "penstock/checkpoint/read_file.h"
 
 namespace penstock {
 namespace {
@@ -51,13 +50,6 @@ Checksum checksum_in(const StrictValue& value) {
   return *checksum;
 }
 
-ordered_json to_json(const TensorRecord& tensor) {
-  return {{"name", tensor.name},
-          {"dtype", to_string(tensor.type)},
-          {"shape", tensor.shape},
-          {"xxh3_128", to_string(tensor.checksum)}};
-}
-
 TensorRecord tensor_record(const StrictValue& value) {
   value.require_members({"name", "dtype", "shape", "xxh3_128"});
   TensorRecord tensor{value["name"].text()};
@@ -70,27 +62,21 @@ TensorRecord tensor_record(const StrictValue& value) {
   return tensor;
 }
 
-/// A line for the file and one for each of its tensors.
-std::string record_lines(const FileRecord& file) {
+std::string record_line(const FileRecord& file) {
   ordered_json json = {{"name", file.name}, {"kind", to_string(file.kind)}, {"bytes", file.bytes}};
   if (file.owner) json["owner"] = *file.owner;
+  if (file.kind != FileKind::text) json["header_bytes"] = file.header_bytes;
   json["xxh3_128"] = to_string(file.checksum);
-  if (file.kind == FileKind::text) return json_text(json);
-  std::string text = json_text(json);
-  text.back() = ',';
-  text += "\"tensors\":[";
-  for (const TensorRecord& tensor : file.tensors)
-    text += say(&tensor == file.tensors.data() ? "\n    " : ",\n    ", json_text(to_json(tensor)));
-  return text + "]}";
+  return json_text(json);
 }
 
 std::string record_lines(const std::vector<FileRecord>& files) {
   std::string text = "\"files\": [";
-  for (const FileRecord& file : files) text += (&file == files.data() ? "\n  " : ",\n  ") + record_lines(file);
+  for (const FileRecord& file : files) text += (&file == files.data() ? "\n  " : ",\n  ") + record_line(file);
   return text + "]}\n";
 }
 
-FileRecord file_record(const StrictValue& value) {
+FileRecord file_record(const StrictValue& value, std::int64_t version) {
   FileRecord file{value["name"].text()};
   const std::string kind = value["kind"].text();
   const auto is = [&](FileKind one) { return kind == to_string(one); };
@@ -103,15 +89,27 @@ FileRecord file_record(const StrictValue& value) {
     value.require_members({"name", "kind", "bytes", "xxh3_128"});
     return file;
   }
-  value.require_members({"name", "kind", "bytes", "owner", "xxh3_128", "tensors"});
   file.owner = value["owner"].whole(0, most_int64);
-  for (const StrictValue& tensor : value["tensors"].list()) file.tensors.push_back(tensor_record(tensor));
+  if (version == 1) {
+    value.require_members({"name", "kind", "bytes", "owner", "xxh3_128", "tensors"});
+    std::uint64_t left = file.bytes;
+    for (const StrictValue& tensor : value["tensors"].list()) {
+      const TensorRecord& record = file.tensors.emplace_back(tensor_record(tensor));
+      const auto bytes = size_in_bytes(record.type, record.shape);
+      require<DataError>(bytes && *bytes <= left, tensor.place(), ": '", printable(record.name), "' of shape ",
+                         shape_text(record.shape), " does not fit into the file's ", file.bytes, " bytes");
+      left -= *bytes;
+    }
+  } else {
+    value.require_members({"name", "kind", "bytes", "owner", "header_bytes", "xxh3_128"});
+    file.header_bytes = value["header_bytes"].count();
+  }
   return file;
 }
 
-std::vector<FileRecord> file_records(const StrictValue& value) {
+std::vector<FileRecord> file_records(const StrictValue& value, std::int64_t version) {
   std::vector<FileRecord> files;
-  for (const StrictValue& file : value.list()) files.push_back(file_record(file));
+  for (const StrictValue& file : value.list()) files.push_back(file_record(file, version));
   return files;
 }
 
@@ -121,16 +119,8 @@ void require_valid(const FileRecord& file, std::string_view where) {
                  printable(file.name), "': letters, digits, '-', '_' and '.' are possible, at most 200");
   require<Error>(file.owner.has_value() == (file.kind != FileKind::text) && (!file.owner || *file.owner >= 0), where,
                  ": '", file.name, "' has a wrong owner");
-  require<Error>(file.kind != FileKind::text || file.tensors.empty(), where, ": '", file.name, "' holds tensors");
-  std::uint64_t data = 0;
-  for (const TensorRecord& tensor : file.tensors) {
-    const auto bytes = size_in_bytes(tensor.type, tensor.shape);
-    require<Error>(
-        tensor.shape.size() <= most_tensor_dimensions && bytes && *bytes <= file.bytes - data && data <= file.bytes,
-        where, ": '", file.name, "', tensor '", printable(tensor.name), "' of shape ", shape_text(tensor.shape),
-        " does not fit into the file's ", file.bytes, " bytes");
-    data += *bytes;
-  }
+  require<Error>(file.header_bytes <= file.bytes, where, ": '", file.name, "' has a header of ", file.header_bytes,
+                 " bytes, and ", file.bytes, " bytes in all");
 }
 
 template <class Error>
@@ -142,24 +132,11 @@ void require_valid(const std::vector<FileRecord>& files, std::string_view where)
     require_valid<Error>(file, where);
     require<Error>(names.insert(file.name).second, where, " names the file '", file.name, "' twice");
   }
-  for (const FileKind kind : {FileKind::model, FileKind::optimizer}) {
-    std::set<std::string_view> tensors;
-    for (const FileRecord& file : files)
-      for (const TensorRecord& tensor : file.tensors)
-        require<Error>(file.kind != kind || tensors.insert(tensor.name).second, where, " has the tensor '",
-                       printable(tensor.name), "' twice");
-  }
 }
 
 void require_manifest_text(std::string_view text, std::string_view what) {
   require<ConfigError>(utf8_prefix(text) == text.size(), what, " '", printable(text),
                        "' is not UTF-8, and a checkpoint's manifest is");
-}
-
-void require_writable(const std::vector<FileRecord>& files) {
-  require_valid<ConfigError>(files, "the checkpoint");
-  for (const FileRecord& file : files)
-    for (const TensorRecord& tensor : file.tensors) require_manifest_text(tensor.name, "the tensor's name");
 }
 
 void require_writable(const Manifest& manifest) {
@@ -179,7 +156,7 @@ void require_writable(const Manifest& manifest) {
       if (const auto* text = std::get_if<std::string>(&value)) require_manifest_text(*text, "the state");
     }
   }
-  require_writable(manifest.files);
+  require_valid<ConfigError>(manifest.files, "the checkpoint");
 }
 
 /// The text after the seal, as JSON. Throws DataError if the seal is broken.
@@ -292,8 +269,8 @@ Manifest read_manifest(std::string_view text, std::string_view file) {
   require<DataError>(root["format"].text() == format_name, file, " is no manifest of a checkpoint: its format is '",
                      printable(root["format"].text()), "'");
   const std::int64_t version = root["version"].whole(0, most_int64);
-  require<NotReadable>(version == manifest_version, file, " has version ", version,
-                       ", and this Penstock reads version ", manifest_version,
+  require<NotReadable>(version >= 1 && version <= manifest_version, file, " has version ", version,
+                       ", and this Penstock reads version 1 to ", manifest_version,
                        ": take the Penstock that wrote it, or a later one");
   root.require_members(
       {"checksum", "format", "version", "written_by", "step", "data", "seed", "bits", "states", "files"});
@@ -310,13 +287,13 @@ Manifest read_manifest(std::string_view text, std::string_view file) {
   manifest.bits = {number(bits["micro_batches"]), number(bits["replicas"]), number(bits["threads"]),
                    bits["kernels"].text(),        bits["precision"].text(), bits["grouping"].text()};
   for (const auto& [owner, state] : root["states"].members()) manifest.states.emplace(owner, state_values(state));
-  manifest.files = file_records(root["files"]);
+  manifest.files = file_records(root["files"], version);
   require_valid<DataError>(manifest.files, file);
   return manifest;
 }
 
 std::string write_file_records(const std::vector<FileRecord>& files) {
-  require_writable(files);
+  require_valid<ConfigError>(files, "the checkpoint");
   return sealed(record_lines(files));
 }
 
@@ -325,7 +302,7 @@ std::vector<FileRecord> read_file_records(std::string_view text) {
   const nlohmann::json document = opened(text, name);
   const StrictValue root(document, name);
   root.require_members({"checksum", "files"});
-  std::vector<FileRecord> files = file_records(root["files"]);
+  std::vector<FileRecord> files = file_records(root["files"], manifest_version);
   require_valid<DataError>(files, name);
   return files;
 }

@@ -1,4 +1,4 @@
-// The manifest of a checkpoint: everything but the tensors' numbers. Plain values, written to and read from JSON.
+// The manifest of a checkpoint: everything but its tensors. Plain values, written to and read from JSON.
 // docs/checkpoints.md describes the format. Free of LibTorch.
 #pragma once
 
@@ -60,7 +60,7 @@ struct TensorRecord {
 enum class FileKind {
   model,      // .safetensors: parameters and buffers, by their names
   optimizer,  // .safetensors: state of the optimiser, "layer1.weight/momentum"
-  text        // the index, the settings of the run
+  text        // the settings of the run
 };
 
 std::string_view to_string(FileKind kind);
@@ -70,8 +70,9 @@ struct FileRecord {
   FileKind kind = FileKind::text;
   std::uint64_t bytes = 0;
   std::optional<std::int64_t> owner = {};  // the pipeline rank; none for text
-  Checksum checksum = {};                  // of all bytes before the tensors; of the whole file for text
-  std::vector<TensorRecord> tensors = {};  // in the order of the file
+  std::uint64_t header_bytes = 0;          // before the tensors; 0 for text
+  Checksum checksum = {};                  // of these bytes; of the whole file for text
+  std::vector<TensorRecord> tensors = {};  // in the order of the file; not written: Checkpoint reads them from the file
   friend bool operator==(const FileRecord&, const FileRecord&) = default;
 };
 
@@ -87,13 +88,14 @@ struct Manifest {
 };
 
 inline constexpr const char* manifest_name = "manifest.json";
-inline constexpr std::int64_t manifest_version = 1;
+inline constexpr std::int64_t manifest_version = 2;
 inline constexpr std::uint64_t largest_manifest = std::uint64_t{64} << 20;
 
 /// The text of manifest.json, whose first line has the checksum of the others. Throws ConfigError for a manifest that
 /// could not be read back: a file or state whose name is not possible, or text that is not UTF-8.
 std::string write_manifest(const Manifest& manifest);
-/// The inverse. `file` is named in messages. Throws DataError for damaged and foreign text, and for another version.
+/// The inverse, but for FileRecord::tensors. Of version 1, which has these and no header_bytes, they are read. `file` is
+/// named in messages. Throws DataError for damaged and foreign text, and NotReadable for a later version.
 Manifest read_manifest(std::string_view text, std::string_view file);
 
 /// The same for the files that one process has written, which are sent to the process that commits the checkpoint.

@@ -1,14 +1,12 @@
 #include "penstock/checkpoint/rank_files.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <cstdint>
 #include <cstring>
 
 #include "penstock/base/error.h"
 #include "penstock/checkpoint/durable_files.h"
 #include "penstock/checkpoint/safetensors_header.h"
-#include "penstock/checkpoint/spoiled_tensor.h"
-#include "penstock/checkpoint/weight_index.h"
 
 namespace penstock {
 namespace {
@@ -24,9 +22,41 @@ std::string file_name_of(FileKind kind, const RankTensors& tensors) {
                     {static_cast<std::size_t>(tensors.owner), static_cast<std::size_t>(tensors.ranks)});
 }
 
-/// Checks, sums up and writes the numbers of a tensor, a block at a time: each is read from memory once, and then from
-/// the processor's cache.
-Checksum write_checked(NewFile& file, const TensorPlace& place, std::span<const std::byte> numbers, bool is_trained) {
+enum class Refused { nan, infinite_or_nan };
+
+/// Without its sign, a NaN as a number is larger than infinity, which has all bits of the exponent and no others. The
+/// loop has no branch, so that compilers vectorise it.
+template <class Bits>
+bool has(Refused refused, std::span<const std::byte> bytes, Bits infinity) {
+  constexpr Bits without_sign = static_cast<Bits>(~Bits{0}) >> 1;
+  constexpr std::size_t block = 4096;
+  const Bits largest = refused == Refused::nan ? infinity : static_cast<Bits>(infinity - 1);
+  for (std::size_t at = 0; at + sizeof(Bits) <= bytes.size();) {
+    const std::size_t end = std::min(bytes.size() / sizeof(Bits) * sizeof(Bits), at + block * sizeof(Bits));
+    Bits found = 0;
+    for (; at < end; at += sizeof(Bits)) {
+      Bits value;
+      std::memcpy(&value, bytes.data() + at, sizeof(Bits));
+      found = static_cast<Bits>(found | static_cast<Bits>((value & without_sign) > largest));
+    }
+    if (found) return true;
+  }
+  return false;
+}
+
+bool has(Refused refused, TensorType type, std::span<const std::byte> bytes) {
+  switch (type) {
+    case TensorType::f32: return has<std::uint32_t>(refused, bytes, 0x7f800000);
+    case TensorType::f64: return has<std::uint64_t>(refused, bytes, 0x7ff0000000000000);
+    case TensorType::f16: return has<std::uint16_t>(refused, bytes, 0x7c00);
+    case TensorType::bf16: return has<std::uint16_t>(refused, bytes, 0x7f80);
+    default: return false;
+  }
+}
+
+/// Checks and sums up the numbers of a tensor, a block at a time: each is read from memory once, and then from the
+/// processor's cache.
+Checksum checked_sum(const TensorPlace& place, std::span<const std::byte> numbers, bool is_trained) {
   constexpr std::size_t block_size = std::size_t{256} << 10;
   RunningChecksum sum;
   while (!numbers.empty()) {
@@ -34,7 +64,6 @@ Checksum write_checked(NewFile& file, const TensorPlace& place, std::span<const 
     if (const auto spoiled = spoiled_values(place.type, block, is_trained); !spoiled.empty())
       throw SpoiledTensor(say("'", place.name, "' has values that are ", spoiled));
     sum.add(block);
-    file.write(block);
     numbers = numbers.subspan(block.size());
   }
   return sum.result();
@@ -43,29 +72,33 @@ Checksum write_checked(NewFile& file, const TensorPlace& place, std::span<const 
 FileRecord write_tensor_file(SystemCalls& calls, const std::string& directory, const std::vector<TensorBytes>& tensors,
                              const std::set<std::string>& trained, std::map<std::string, std::string> metadata,
                              FileRecord record) {
-  const SafetensorsHeader header = place_tensors(tensors, std::move(metadata));
-  const std::string prefix = safetensors_prefix(header);
+  SafetensorsHeader header = place_tensors(tensors, std::move(metadata));
   std::map<std::string_view, std::span<const std::byte>> numbers;
   for (const TensorBytes& tensor : tensors) numbers[tensor.name] = tensor.bytes;
-  record.checksum = checksum_of(prefix);
-  record.bytes = prefix.size();
+  std::string& checksums = header.metadata[tensor_checksums_key];
   for (const TensorPlace& place : header.tensors) {
-    const std::size_t size = numbers.at(place.name).size();
-    require<InternalError>(size == place.end - place.begin, "tensor '", place.name, "' of shape ",
-                           shape_text(place.shape), " comes with ", size, " bytes");
-    record.bytes += size;
+    const std::span<const std::byte> bytes = numbers.at(place.name);
+    require<InternalError>(bytes.size() == place.end - place.begin, "tensor '", place.name, "' of shape ",
+                           shape_text(place.shape), " comes with ", bytes.size(), " bytes");
+    checksums += (checksums.empty() ? "" : " ") + to_string(checked_sum(place, bytes, trained.contains(place.name)));
   }
+  const std::string prefix = safetensors_prefix(header);
+  record.header_bytes = prefix.size();
+  record.checksum = checksum_of(prefix);
+  record.bytes = prefix.size() + (header.tensors.empty() ? 0 : header.tensors.back().end);
   NewFile file(calls, directory + "/" + record.name, record.bytes);
   file.write(bytes_in(prefix));
-  for (const TensorPlace& place : header.tensors) {
-    const Checksum sum = write_checked(file, place, numbers.at(place.name), trained.contains(place.name));
-    record.tensors.push_back({place.name, place.type, place.shape, sum});
-  }
+  for (const TensorPlace& place : header.tensors) file.write(numbers.at(place.name));
   file.finish();
   return record;
 }
 
 }  // namespace
+
+std::string_view spoiled_values(TensorType type, std::span<const std::byte> values, bool is_trained) {
+  if (!has(is_trained ? Refused::infinite_or_nan : Refused::nan, type, values)) return "";
+  return has(Refused::nan, type, values) ? "not a number" : "infinite";
+}
 
 void RankSnapshot::take(const RankTensors& tensors) {
   std::size_t needed = 0;

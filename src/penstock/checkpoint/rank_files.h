@@ -1,12 +1,16 @@
 // The tensors of one pipeline rank, and the files of a checkpoint that hold them. Free of LibTorch.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "penstock/base/error.h"
 #include "penstock/checkpoint/manifest.h"
 #include "penstock/checkpoint/system_calls.h"
 #include "penstock/checkpoint/tensor_layout.h"
@@ -38,9 +42,20 @@ class RankSnapshot {
   std::size_t capacity_ = 0;
 };
 
+/// A tensor has values that no later step of a training can mend, so that no checkpoint with it is kept.
+class SpoiledTensor : public Failure {
+ public:
+  using Failure::Failure;
+};
+
+/// What `values` of this type contain that cannot be mended: "not a number" or "infinite"; empty where nothing. NaN
+/// cannot, in any tensor, and infinities cannot in a trained parameter. Buffers and frozen parameters may be masks,
+/// which consist of infinities, and the state of an optimiser may begin with them.
+std::string_view spoiled_values(TensorType type, std::span<const std::byte> values, bool is_trained);
+
 /// Writes a rank's files into `directory`, which CheckpointWriter::begin() has made, and waits for the disk: one for
-/// the model, one for the optimiser's state unless there is none. The checksums are those of the memory. `metadata` is
-/// stored in the model's file. Returns the records of the files, for CheckpointWriter::commit(). Throws Failure, which
+/// the model, one for the optimiser's state unless there is none. The checksums are taken from the memory. `metadata` is
+/// stored in the model's file, and the checksums of the tensors in both. Returns the records of the files, for CheckpointWriter::commit(). Throws Failure, which
 /// names the file, SpoiledTensor for values that cannot be mended, and ConfigError for tensors that the format does not
 /// hold.
 std::vector<FileRecord> write_rank_files(SystemCalls& calls, const std::string& directory, const RankTensors& tensors,

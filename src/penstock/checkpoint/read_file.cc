@@ -7,8 +7,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "penstock/checkpoint/not_readable.h"
-
 namespace penstock {
 namespace {
 

@@ -6,10 +6,18 @@
 #include <span>
 #include <string>
 
+#include "penstock/base/error.h"
 #include "penstock/checkpoint/durable_files.h"
 #include "penstock/checkpoint/safetensors_header.h"
 
 namespace penstock {
+
+/// A file that cannot be read here and now, though it may be whole: the system refuses to read it (permissions, a disk
+/// or a network that fails), or a later version of Penstock has written it. So no training begins anew in its place.
+class NotReadable : public DataError {
+ public:
+  using DataError::DataError;
+};
 
 /// Whether the last part of a path may be a symbolic link.
 enum class SymbolicLinks { followed, refused };
@@ -19,7 +27,7 @@ bool is_absence(int error_number);
 
 /// A regular file. Reads copy: a mapping into memory would turn an unreadable sector of a disk, and a file that becomes
 /// shorter, into a signal that ends the process. All functions throw DataError, which names the file: NotReadable
-/// (not_readable.h) where the system refuses to read it. Thread-safe.
+/// if the system refuses to read it. Thread-safe.
 class ReadFile {
  public:
   ReadFile(SystemCalls& calls, const std::string& path, SymbolicLinks links);
@@ -49,7 +57,7 @@ SafetensorsFile open_safetensors(SystemCalls& calls, const std::string& path, Sy
 
 /// The number of bytes before the data of a .safetensors file.
 std::uint64_t safetensors_data_begin(const ReadFile& file);
-/// Reads the header. Takes memory for the tensors in it, but not for its text.
+/// Reads the header. Takes memory for the tensors and the metadata in it, but not for its text.
 SafetensorsHeader read_safetensors_header(const ReadFile& file);
 
 }  // namespace penstock

@@ -320,11 +320,20 @@ class PieceIterator {
   std::size_t length_ = 0;  // of the text, number or blanks so far
 };
 
+std::string five_digits(std::size_t number) {
+  const std::string digits = std::to_string(number);
+  return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
+}
+
 void require_utf8(const std::string& text, const std::string& what) {
   require<ConfigError>(utf8_prefix(text) == text.size(), what, ", which is not UTF-8, as a safetensors file needs it");
 }
 
 }  // namespace
+
+std::string shard_name(std::string_view stem, const ShardNumber& shard) {
+  return say(stem, "-", five_digits(shard.index + 1), "-of-", five_digits(shard.count), ".safetensors");
+}
 
 SafetensorsHeader read_safetensors_header(std::string_view json, std::uint64_t data_bytes, std::string_view file) {
   bool is_taken = false;

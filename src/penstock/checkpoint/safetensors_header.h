@@ -7,6 +7,7 @@
 //   data       the tensors, contiguous, little-endian, without gaps
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -22,6 +23,17 @@ inline constexpr std::uint64_t longest_safetensors_header = 100'000'000;
 inline constexpr std::size_t most_safetensors_tensors = 250'000;
 inline constexpr std::size_t most_tensor_dimensions = 64;
 inline constexpr std::string_view safetensors_metadata_key = "__metadata__";
+/// The metadata of a checkpoint's files: the checksums of their tensors, in the order of the file, separated by blanks.
+inline constexpr const char* tensor_checksums_key = "xxh3_128";
+
+/// One of the files into which a set of tensors is divided.
+struct ShardNumber {
+  std::size_t index = 0;  // from 0
+  std::size_t count = 1;
+};
+
+/// "model-00001-of-00002.safetensors" of the stem "model": the names that Hugging Face gives to shards.
+std::string shard_name(std::string_view stem, const ShardNumber& shard);
 
 struct TensorPlace {
   std::string name;

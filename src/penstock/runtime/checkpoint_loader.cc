@@ -3,7 +3,6 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/checkpoint/checkpoint_reader.h"
-#include "penstock/checkpoint/not_readable.h"
 #include "penstock/checkpoint/safetensors.h"
 #include "penstock/runtime/load_state.h"
 #include "penstock/runtime/rank_report.h"

@@ -16,7 +16,6 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/checkpoint/background_writer.h"
-#include "penstock/checkpoint/spoiled_tensor.h"
 #include "penstock/runtime/pipeline_states.h"
 #include "penstock/runtime/rank_report.h"
 #include "penstock/runtime/rank_state.h"
