@@ -7,7 +7,6 @@
 
 #include <penstock/base/clock.h>
 #include <penstock/runtime/executor.h>
-#include <penstock/runtime/position.h>
 #include <penstock/schedule/schedule.h>
 #include <penstock/transport/progress.h>
 

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <unordered_map>
 #include <vector>
 
@@ -19,8 +20,18 @@
 #include "penstock/base/error.h"
 #include "penstock/schedule/dependencies.h"
 #include "penstock/trace/recorder.h"
+#include "penstock/transport/tag.h"
 
 namespace penstock {
+
+/// The position that a rank reports to its peers before `instruction`, such as "0F5". Allocates no memory.
+inline Position position_of(const Instruction& instruction) noexcept {
+  const InstructionText text = instruction_text(instruction);
+  Position position;
+  static_assert(sizeof(position.instruction) == sizeof(text.letters));
+  std::memcpy(position.instruction, text.letters.data(), sizeof(position.instruction));
+  return position;
+}
 
 /// When a message arrived; 0 where unknown.
 struct Arrival {

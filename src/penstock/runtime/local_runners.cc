@@ -23,6 +23,32 @@ bool LocalRunners::read_inputs() const {
   return false;
 }
 
+StepResult LocalRunners::start(const std::shared_ptr<StepJob>& job) {
+  prepare(*job);
+  if (before_last_) before_last_->finish();
+  submit(job);
+  return StepResult(job->state);
+}
+
+void LocalRunners::prepare(StepJob& job) const {
+  job.state = std::make_shared<StepState>(count(), world_.failures(), world_.rank_watch());
+}
+
+void LocalRunners::submit(const std::shared_ptr<StepJob>& job) {
+  before_last_ = std::exchange(last_, job->state);
+  post([job](RankRunner& runner) { runner.run(*job); });
+}
+
+void LocalRunners::finish() const {
+  if (before_last_) before_last_->finish();
+  if (last_) last_->finish();
+}
+
+void LocalRunners::settle() const noexcept {
+  if (before_last_) before_last_->settle();
+  if (last_) last_->settle();
+}
+
 void LocalRunners::post(const Work& work) {
   for (const auto& runner : runners_)
     world_.post(runner->context().rank, [self = shared_from_this(), work, to = runner.get()] {

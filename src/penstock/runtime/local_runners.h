@@ -1,4 +1,4 @@
-// The runners of this process's ranks, in one pipeline.
+// The runners of this process's ranks in one pipeline, and the jobs that they execute.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,8 @@
 
 #include "penstock/model/stages.h"
 #include "penstock/runtime/rank_runner.h"
+#include "penstock/runtime/result.h"
+#include "penstock/runtime/step_job.h"
 #include "penstock/transport/tag.h"
 #include "penstock/world/world.h"
 
@@ -34,7 +36,19 @@ class LocalRunners : public std::enable_shared_from_this<LocalRunners> {
   /// Whether any of these ranks reads the network's inputs.
   bool read_inputs() const;
 
-  /// Queues `work`, which must not throw, for every runner, behind earlier work, and returns.
+  /// Submits a step or an evaluation and returns its result. One job runs, and the next one waits: first waits for
+  /// the job before the last.
+  StepResult start(const std::shared_ptr<StepJob>& job);
+  /// Gives `job` its state. To be called before submit().
+  void prepare(StepJob& job) const;
+  /// Submits a prepared job without waiting. It must not change any more.
+  void submit(const std::shared_ptr<StepJob>& job);
+  /// Waits for the submitted jobs; throws the error of a failed one, unless it was a StepFailure reported before.
+  void finish() const;
+  /// The same, but never throws, and after a failure of the world does not wait for a rank that hangs.
+  void settle() const noexcept;
+
+  /// Queues `work`, which must not throw, for every runner, after earlier work, and returns.
   void post(const Work& work);
   /// Runs `work` on every runner and waits for all. Where one throws, aborts the world and rethrows.
   void run(const Work& work) const;
@@ -53,6 +67,7 @@ class LocalRunners : public std::enable_shared_from_this<LocalRunners> {
   std::uint32_t pipeline_;
   StagedGraph staged_;
   std::vector<std::unique_ptr<RankRunner>> runners_;
+  std::shared_ptr<StepState> last_, before_last_;  // of submitted jobs
   std::uint64_t gatherings_ = 0;
   std::uint64_t saves_ = 0;
 };

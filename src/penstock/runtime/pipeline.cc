@@ -45,7 +45,7 @@ Pipeline::~Pipeline() {
   const bool by_exception = std::uncaught_exceptions() > impl_->exceptions;
   if (by_exception) impl_->world().leave_pipeline(impl_->number);
   impl_->inferences->settle();
-  impl_->steps.settle();
+  impl_->runners->settle();
   if (!by_exception) impl_->world().failures()->log_unreported("a pipeline ends with");
 }
 
@@ -76,7 +76,7 @@ StepResult Pipeline::train_step(const BatchTensors& inputs, const BatchTensors& 
   job->keeps_outputs = options.keep_outputs;
   job->require_previous = options.require_previous;
   job->refuses_invalid_loss = options.refuse_invalid_loss;
-  return impl_->steps.start(job);
+  return impl_->runners->start(job);
 }
 
 void Pipeline::skip_step() {
@@ -119,14 +119,14 @@ StepResult Pipeline::evaluate(const BatchTensors& inputs, const BatchTensors& ta
                               const std::vector<Metric>& metrics, const StepOptions& options) {
   const auto job = impl_->jobs.evaluation(inputs, targets, metrics);
   job->keeps_outputs = options.keep_outputs;
-  return impl_->steps.start(job);
+  return impl_->runners->start(job);
 }
 
 InferResult Pipeline::infer(const BatchTensors& inputs, const InferOptions& options) {
   const auto job = impl_->jobs.inference(*impl_->inferences, inputs.list(), options);
-  impl_->steps.prepare(*job);
+  impl_->runners->prepare(*job);
   impl_->inferences->add(*job);
-  impl_->steps.post(job);
+  impl_->runners->submit(job);
   return InferResult(job->state, job->inference->state);
 }
 InferenceSession Pipeline::open_session() { return InferenceSession(impl_->inferences->open_session()); }
@@ -181,7 +181,7 @@ void Pipeline::sync_ties() {
 
 std::map<std::string, torch::Tensor> Pipeline::state() {
   impl_->world().require_own_process();
-  impl_->steps.settle();
+  impl_->runners->settle();
   if (const auto failure = impl_->world().failed()) throw impl_->no_state(*failure);
   impl_->drain();
   std::map<std::string, torch::Tensor> all;

@@ -44,8 +44,7 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
       schedules({.options = given, .ranks = in_world.stages()}),
       runners(std::make_shared<LocalRunners>(in_world, number,
                                              partition_network(network, options, schedules.training().stage_count()))),
-      jobs({options, loss, axes, schedules, *runners}),
-      steps(runners) {
+      jobs({options, loss, axes, schedules, *runners}) {
   options = decided_options(std::move(options), schedules.source());
   require_options(options, staged().graph.inputs);
   if (world().is_main())
@@ -90,7 +89,7 @@ void PipelineImpl::set_trainable(const std::string& name, bool trains) {
 void PipelineImpl::drain() {
   world().require_own_process();
   inferences->finish();
-  steps.finish();
+  runners->finish();
 }
 
 RankFailure PipelineImpl::no_state(const std::string& failure) const {
@@ -118,7 +117,7 @@ StepResult PipelineImpl::forward_backward(const BatchTensors& inputs, const Batc
   const auto job = jobs.training(inputs, targets, StepPart::forward_backward);
   job->keeps_outputs = how.keep_outputs;
   parts.begin(job, jobs.weight_of(*job));
-  return steps.start(job);
+  return runners->start(job);
 }
 
 void PipelineImpl::later_part(StepPart part, double divisor) {
@@ -131,7 +130,7 @@ void PipelineImpl::later_part(StepPart part, double divisor) {
   const auto begun = parts.begun();
   const auto job = jobs.later_part(*begun, part, divisor);
   parts.end(part);
-  const StepResult result = steps.start(job);
+  const StepResult result = runners->start(job);
   if (part != StepPart::update) return;
   // The result of the step is that of forward_backward.
   if (options.clips()) begun->state->set_gradient_norm(result.gradient_norm());

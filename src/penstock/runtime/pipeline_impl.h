@@ -14,7 +14,6 @@
 #include "penstock/runtime/local_runners.h"
 #include "penstock/runtime/result.h"
 #include "penstock/runtime/step_parts.h"
-#include "penstock/runtime/step_queue.h"
 
 namespace penstock {
 
@@ -54,7 +53,6 @@ class PipelineImpl {
   std::shared_ptr<LocalRunners> runners;
   std::shared_ptr<const CompiledSchedule> full_schedule;  // for all m micro-batches
   JobFactory jobs;
-  StepQueue steps;
   StepParts parts;
   std::optional<Inferences> inferences;
   std::set<std::string> damaged;  // checkpoints that load() skipped

@@ -6,7 +6,6 @@
 #include "penstock/layers/autocast.h"
 #include "penstock/runtime/compare_batches.h"
 #include "penstock/runtime/invalid_search.h"
-#include "penstock/runtime/position.h"
 #include "penstock/transport/device_hand_over.h"
 
 namespace penstock {

@@ -74,7 +74,7 @@ struct PipelineChannels {
 /// What the messages of a rank to other processes have cost until now, beside the bytes of their numbers.
 struct MessageCosts {
   std::uint64_t sent = 0;       // messages
-  std::uint64_t described = 0;  // of those of a step, the ones whose types and shapes were sent with or before them
+  std::uint64_t described = 0;  // messages of steps whose types and shapes were sent with or before them
   std::uint64_t allocated = 0;  // buffers that were sent or received in memory that was not used before
 };
 
@@ -96,7 +96,7 @@ class DataPlane {
   virtual void send(WorldRank to, const Tag& tag, Message message) = 0;
 
   /// Waits for the message with `tag` from `from`. `waiting_for` names the message in errors, e.g. "1RECV_F5".
-  /// Throws TransportError when the peer, or a rank that the peer itself waits for, gave no sign of life for the
+  /// Throws TransportError when the peer, or a rank that the peer itself waits for, showed no sign of life for the
   /// deadline, and in the other cases of liveness.h ("rank 1 waits for 1RECV_F5 from rank 0, which has given no answer
   /// since 60.0 s, last at 0F5 in step 12 (no sign of life for 60 s)"). Throws WorldAborted, with the reason, when the
   /// world has been aborted, and StepCancelled, with the reason, when the step that `tag` belongs to has been
@@ -104,9 +104,9 @@ class DataPlane {
   virtual Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) = 0;
 
   /// Waits until the work is done that is queued on a stream of this rank's device, and watches the other ranks
-  /// meanwhile, because this work may wait for their transfers. To be called before the host waits for its device in any
-  /// way, since nothing else ends such a wait when a rank is stopped. `what` names the wait in errors: "the loss".
-  /// Throws TransportError when a rank gave no sign of life for the deadline, and in the other cases of liveness.h
+  /// meanwhile, because this work may wait for their transfers. To be called before the host waits for its device in
+  /// any way, since nothing else ends such a wait when a rank is stopped. `what` names the wait in errors: "the loss".
+  /// Throws TransportError when a rank showed no sign of life for the deadline, and in the other cases of liveness.h
   /// ("rank 1 waits for the loss on its device, behind messages from rank 0, which ..."); and WorldAborted when the
   /// world has been aborted: results of the device are then invalid. A device may compute for any time while the ranks
   /// live. Without device channels it does nothing: work then waits only for what has arrived, or for ranks of this

@@ -2,7 +2,7 @@
 // host, over a library with the rules of NCCL:
 //   * a *device channel* is an ordered pair of ranks, for all messages of all pipelines (schedule/channel.h has one for
 //     each direction of a schedule). It is a FIFO: its k-th send meets its k-th receive. There are no tags, no shapes;
-//   * a transfer is queued behind the work of a stream, and the work behind it waits for it; no thread of the host
+//   * a transfer is queued after the present work of a stream, whose later work waits for it; no thread of the host
 //     does.
 //
 // Each message with tensors in a channel has an *announcement*, which is a message through the host: the tag, the
@@ -52,7 +52,7 @@ class DeviceChannels {
   virtual bool needs_own_devices() const = 0;
 
   /// Connects the two ranks of `pair`, of which this is one, for the messages of `pipeline`. Both call it for their
-  /// pairs in one order, at the same time. Throws ConfigError where the library cannot join the two devices.
+  /// pairs in one order, at the same time. Throws ConfigError if the library cannot join the two devices.
   virtual void connect(const RankPair& pair, std::uint32_t pipeline) = 0;
   /// Whether the tensors of a message with `tag` between the two travel here.
   virtual bool carries(const RankPair& pair, const Tag& tag) const = 0;
@@ -60,7 +60,7 @@ class DeviceChannels {
   /// Queues the sends of the message's tensors on devices. Returns its announcement, to be sent to the same rank
   /// through the host.
   virtual SendRequest send(SendRequest request) = 0;
-  /// Waits for the announcement with a tag, which has come through the host.
+  /// Waits for the announcement with a tag, which arrives through the host.
   using TakeAnnouncement = std::function<Message(const Tag& tag)>;
   /// The message with `tag` from `from`, for the current stream.
   virtual Message receive(WorldRank from, const Tag& tag, const TakeAnnouncement& take) = 0;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "penstock/base/error.h"
 #include "penstock/transport/control_plane.h"
 #include "penstock/transport/data_plane.h"
 #include "penstock/transport/tag.h"
@@ -19,10 +20,16 @@ namespace penstock {
 /// One rank's endpoint of a world.
 class Transport : public ControlPlane, public DataPlane {
  protected:
-  /// Throws TransportError where this world has no such rank.
-  void require_rank(WorldRank rank) const;
+  /// Throws TransportError if this world has no such rank.
+  void require_rank(WorldRank rank) const {
+    require<TransportError>(rank.value() >= 0 && rank.value() < size(), "there is no rank ", rank.value(),
+                            ": this world has ", size());
+  }
   /// What send() asks first: throws WorldAborted when the world has been aborted, and as require_rank().
-  void require_can_send(WorldRank to) const;
+  void require_can_send(WorldRank to) const {
+    if (const auto reason = aborted()) throw WorldAborted(say("rank ", rank().value(), " sends no more: ", *reason));
+    require_rank(to);
+  }
 };
 
 struct TransportOptions {

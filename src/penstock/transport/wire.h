@@ -4,18 +4,20 @@
 //   then         where the message describes itself: per payload a PayloadHeader, its sizes, its strides
 //   then         per payload: its bytes, at a multiple of 64; nothing for a tensor on the device "meta"
 //
-// A message does not describe itself where its shape was declared (known_shapes.h), and where its sender has described
-// the same format before (message_formats.h).
+// A message does not describe itself if its shape was declared (KnownShapes), or if its sender has described the same
+// format before (message_formats.h).
 //
 // Numbers are written in native byte order, because all processes run the same build on the same kind of machine.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "penstock/transport/known_shapes.h"
 #include "penstock/transport/message_formats.h"
 #include "penstock/transport/transport.h"
 #include "penstock/transport/wire_buffer.h"
@@ -32,6 +34,29 @@ torch::Tensor prepare_for_send(const torch::Tensor& tensor);
 
 /// `prepare_for_send` for every payload.
 Message prepare_for_send(Message message);
+
+/// The declared boundary shapes of one rank's pipelines. Thread-safe.
+class KnownShapes {
+ public:
+  /// Declares the shape of every boundary value of `pipeline` and of its gradient.
+  void declare(std::uint32_t pipeline, std::vector<std::int64_t> shape) {
+    const std::lock_guard lock(mutex_);
+    shapes_[pipeline] = std::move(shape);
+  }
+
+  /// The declared shape of the tensors of a message with `tag`, if any.
+  std::optional<std::vector<std::int64_t>> of(const Tag& tag) const {
+    if (tag.traffic != Traffic::forward && tag.traffic != Traffic::backward) return std::nullopt;
+    const std::lock_guard lock(mutex_);
+    const auto known = shapes_.find(tag.pipeline);
+    if (known == shapes_.end()) return std::nullopt;
+    return known->second;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::uint32_t, std::vector<std::int64_t>> shapes_;
+};
 
 /// Settings of encode().
 struct Encoding {
