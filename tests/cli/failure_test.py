@@ -245,7 +245,7 @@ class Failure(ProgramRuns):
             self.assertIn(len(said), range(1, (ranks or 1) + 1), err)
             for line in said:
                 self.assertRegex(line, r"epoch 0, step 1: the loss of training step 1 is -?(nan|inf) in micro-batch 0 "
-                                       r"\(stage 1\): .*layer")
+                                       r"\(stage 1\): .*\(stage [01]\)")
             self.assertRegex(out, r"^epoch: 0 step: 0, loss is 2\.\d+\n$")  # the step that failed has none
 
     def test_a_failure_names_what_replaces_the_weights(self):
