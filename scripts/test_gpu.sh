@@ -69,13 +69,13 @@ gpus=$(nvidia-smi --list-gpus | wc -l)
 if [[ $gpus -gt 1 ]] && ! grep -q "NCCL *not built in" <<< "$doctor"; then
   say "MNIST, 2 ranks on 2 GPUs, as processes that NCCL joins, and that Gloo joins: the same weights"
   for transport in nccl gloo; do
-    "$penstock" launch --transport gloo -n 2 -- train --transport "$transport" --model mlp --hidden 512,512 \
+    "$penstock" launch -n 2 -- train --transport "$transport" --model mlp --hidden 512,512 \
       --data data/mnist --device cuda --stages 2 --micro-batches 4 --batch-size 32 --steps 500 --lr 0.01 --seed 1 \
       --save-weights "build/release/mnist-$transport.safetensors"
   done
   cmp build/release/mnist-{nccl,gloo}.safetensors
   say "gpt, 2 ranks on 2 GPUs over NCCL: predicted and measured step"
-  "$penstock" launch --transport gloo -n 2 -- bench step --transport nccl --model gpt --device cuda --stages 2 \
+  "$penstock" launch -n 2 -- bench step --transport nccl --model gpt --device cuda --stages 2 \
     --micro-batches 8 --batch-size 32
 else
   say "skipped: two GPUs, or NCCL in this build, for --transport nccl"

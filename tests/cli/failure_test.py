@@ -25,7 +25,7 @@ MISUSE = [
     (["--micro-batches", "1000000000", "--batch-size", "1000000000"],
      "1 stages x 1000000000 micro-batches: at most 67108864 in all are possible"),
     (["--epochs", "four"], "Could not convert: --epochs = four"),
-    (["--stages", "0"], "stages = 0, but a pipeline has at least 1"),
+    (["--stages", "-1"], "stages = -1, but a pipeline has at least 1"),
     (["--stages", "100000"],
      "stages x replicas = 100000, but a process holds at most 1024 ranks as threads: take fewer, "
                              "or start processes with mpirun"),

@@ -105,7 +105,7 @@ class GlooJobs(GlooJobsBase):
             with self.subTest(variables=variables):
                 flags = ["--stages", "1", "--transport", "gloo"]
                 self.assertEqual(self.losses_and_weights(flags, environment=variables), by_hand)
-        launched = self.output_of("launch", "--transport", "gloo", "-n", "1", "--",
+        launched = self.output_of("launch", "-n", "1", "--",
                                   *self.train(*STEPS, "--stages", "1", "--transport", "gloo"))
         self.assertEqual(launched.count("loss is"), 6)
 
@@ -117,23 +117,27 @@ class GlooJobs(GlooJobsBase):
         one, three = {"PMI_RANK": "0", "PMI_SIZE": "1"}, {"PMI_RANK": "0", "PMI_SIZE": "3"}
         self.assertEqual(self.losses_and_weights(flags, ranks=2, environment=one), threads)
         self.assertEqual(self.losses_and_weights([*flags, "--transport", "gloo"], ranks=2, environment=three), threads)
-        code, out, err = self.run_program("launch", "--transport", "gloo", "-n", "2", "--", *self.train(*STEPS, *flags),
-                                          environment=one)
+        code, out, err = self.run_program("launch", "-n", "2", "--", *self.train(*STEPS, *flags), environment=one)
         self.assertEqual((code, out.count("loss is")), (0, 6), err)
 
     def test_launch_names_itself_where_the_count_is_wrong(self):
-        code, _, err = self.run_program("launch", "--transport", "gloo", "-n", "3", "--", *self.train("--stages", "2"))
+        code, _, err = self.run_program("launch", "-n", "3", "--", *self.train("--stages", "2"))
         self.assertEqual(code, 2, err)
         self.assertIn("3 processes do not divide into 2 pipeline ranks: start a multiple of 2 (penstock launch -n 2)",
                       err)
 
-    def test_launch_starts_what_the_settings_of_a_verb_name(self):
-        self.write("run.toml", 'transport = "gloo"\nstages = 2\n')
-        steps = ["train", "--config", "run.toml", *self.train("--checkpoint", "run", "--steps", "2")[1:]]
-        launched = ("launch", "-n", "2", "--tee", "none", "--")
-        self.output_of(*launched, *steps)
-        for settings in (steps, ["train", "--resume", "run"]):
-            self.assertIn(" launch-local -n 2 ", self.output_of("launch", "-n", "2", "--dry-run", "--", *settings))
+    def test_stages_auto(self):
+        flags = ["--stages", "auto", "--micro-batches", "4"]
+        for replicas, processes in ((1, 1), (1, 3), (2, 4)):
+            with self.subTest(replicas=replicas, processes=processes):
+                layout = ["--micro-batches", "4", "--replicas", str(replicas)]
+                wanted = self.losses_and_weights([*layout, "--stages", str(processes // replicas)])
+                found = self.losses_and_weights([*layout, "--stages", "auto"], ranks=processes)
+                self.assertEqual(found, wanted)
+        self.assertEqual(self.losses_and_weights(flags), self.losses_and_weights(["--micro-batches", "4"]))
+        self.assertEqual(self.complaint_of(*self.train(*flags, "--replicas", "2"), environment=JOB | {"WORLD_SIZE": "3"}),
+                         "--stages auto: 3 processes do not divide into 2 replicas: start a multiple of 2 (torchrun "
+                         "--nproc-per-node 2)")
 
     def test_under_torchrun(self):
         python = torch_python()

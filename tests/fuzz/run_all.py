@@ -30,7 +30,7 @@ LIMITS = ["-rss_limit_mb=256", f"-timeout={SLOW_S}", "-print_final_stats=1", "-v
 # with two rows, a job of two ranks. So it is the length of a file of the corpus that uses each part of its format once
 # or twice, and half as much again; longer files of the corpus are cut here, and replayed whole by the tests. What only
 # long files do, tests/reliability/bombs_test.py tries.
-LONGEST = {"checkpoint": 400, "cifar10": 8, "config": 256, "hosts": 64, "idx": 160, "kernel_selection": 192,
+LONGEST = {"checkpoint": 400, "cifar10": 8, "config": 256, "idx": 160, "kernel_selection": 192,
            "layer_costs": 560,
            "manifest": 720, "plan": 700, "safetensors": 240, "schedule": 256, "stage_costs": 240, "torch_csv": 256,
            "trace": 2048, "tuning_record": 1200, "vocabulary": 128}

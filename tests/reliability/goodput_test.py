@@ -1,6 +1,6 @@
 """A job of which one random rank is killed again and again loses little time, and no bit.
 
-Usage: goodput_test.py PENSTOCK DATA MPIRUN [--steps N] [--every N[s|steps]] [--periods SECONDS,...] [--runs N]
+Usage: goodput_test.py PENSTOCK DATA [--steps N] [--every N[s|steps]] [--periods SECONDS,...] [--runs N]
                        [--required SHARE,...]
 
 `penstock launch --restarts 1000` trains N steps (default: 2000) as two processes, with a checkpoint every N (default:
@@ -24,7 +24,7 @@ import statistics
 import time
 
 import training_runs
-from training_runs import TrainingRuns, contents, newest_of, of_mpi, processes_of_session, step_of
+from training_runs import TrainingRuns, contents, newest_of, processes_of_session, step_of
 
 STEPS, EVERY, PERIODS_S, RUNS, REQUIRED = 2000, "500steps", "0", 1, "0"
 
@@ -80,8 +80,7 @@ class Goodput(TrainingRuns):
         run = self.start("launch", "-n", "2", "--restarts", "1000", "--log-dir", self.fresh("logs"), "--tee", "none",
                          "--", "train", "--data", self.data, "--hidden", "256,256", "--optimizer", "sgd", "--momentum",
                          "0.9", "--stages", "2", "--batch-size", "32", "--steps", STEPS, "--epochs", STEPS,
-                         "--log-every", "0", "--checkpoint", folder, "--checkpoint-every", EVERY, "--deadline", "10",
-                         environment={"PATH": os.path.dirname(training_runs.MPIRUN) + ":" + os.environ["PATH"]})
+                         "--log-every", "0", "--checkpoint", folder, "--checkpoint-every", EVERY, "--deadline", "10")
         lives, next_kill, newest, newest_at_kill, pause = [Life()], begin + (period or 0), None, None, 0.0
         looked = begin
         while run.process.poll() is None:
@@ -104,7 +103,6 @@ class Goodput(TrainingRuns):
         run.close()
         return lives, pause
 
-    @of_mpi
     def test_kills_cost_little_time_and_no_bit(self):
         required = dict(zip(map(float, PERIODS_S.split(",")), map(float, REQUIRED.split(",")), strict=True))
         goodput = {period: [] for period in required}

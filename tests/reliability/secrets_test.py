@@ -72,7 +72,14 @@ class Secrets(ProgramRuns):
     def test_a_job_of_processes(self):
         train = ["train", "--data", self.small_set, "--hidden", "32,16", "--stages", "2", "--steps", "3"]
         self.run_in_work(*train, *self.outputs(), ranks=2)
-        self.run_in_work("launch", "-n", "2", "--launcher", program_runs.MPIRUN, "--log-dir", "logs", "--", *train)
+        self.assert_no_file_holds_it(self.work)
+
+    def test_a_launched_job(self):
+        doctor = subprocess.run([program_runs.PROGRAM, "doctor"], env=ENVIRONMENT, capture_output=True, text=True)
+        if not re.search("Gloo +built in", doctor.stdout):
+            self.skipTest("this build has no Gloo")
+        self.run_in_work("launch", "-n", "2", "--log-dir", "logs", "--", "train", "--data", self.small_set, "--hidden",
+                         "32,16", "--stages", "2", "--steps", "3", *self.outputs())
         self.assert_no_file_holds_it(self.work)
 
     def test_the_program_below_the_home_folder(self):

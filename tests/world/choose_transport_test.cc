@@ -54,7 +54,7 @@ TEST(ChooseTransport, a_build_without_mpi_does_not_join_processes_of_mpirun) {
   for (const TransportKind wanted : {automatic, mpi}) {
     EXPECT_EQ(refusal_of(wanted, two, gloo_alone),
               "rank 1 of 2 by mpirun (OMPI_COMM_WORLD_SIZE = 2), but this Penstock is built without MPI: use torchrun "
-              "or penstock launch --transport gloo, or build with MPI (-DPENSTOCK_MPI=ON)");
+              "or penstock launch, or build with MPI (-DPENSTOCK_MPI=ON)");
     EXPECT_EQ(refusal_of(wanted, two, {}),
               "rank 1 of 2 by mpirun (OMPI_COMM_WORLD_SIZE = 2), but this Penstock is built without MPI and without "
               "Gloo: build with MPI (-DPENSTOCK_MPI=ON)");

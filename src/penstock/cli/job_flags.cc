@@ -74,7 +74,12 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   CLI::App* where = &in_theme(app, "Pipeline");
   std::vector<CLI::Option*> in_plan;  // options that a plan sets, too
   const auto add = [&](CLI::Option* option) { in_plan.push_back(option); };
-  add(where->add_option("--stages", world.stages, "pipeline ranks p")->capture_default_str());
+  add(where
+          ->add_option("--stages", world.stages,
+                       "pipeline ranks p; auto: as many as there are processes, divided by --replicas, so that a job "
+                       "that torchrun restarts with fewer processes goes on")
+          ->transform(CLI::Validator(auto_is_zero, ""))
+          ->capture_default_str());
   add(where
           ->add_option("--micro-batches", pipeline.micro_batches,
                        "m: micro-batches per step and replica; auto: with schedule auto, the fastest of "
@@ -195,6 +200,16 @@ void settle_defaults(JobFlags& flags) {
   if (pipeline.kernels == Kernels::fixed) pipeline.kernel_selection.clear();
 }
 
+void apply_stages(JobFlags& flags) {
+  if (flags.world.stages != 0) return;
+  const LaunchedAs start = launched(flags);
+  const int replicas = std::max(1, flags.world.replicas);
+  require<ConfigError>(start.size % replicas == 0, "--stages auto: ", start.size,
+                       start.size == 1 ? " process does not" : " processes do not", " divide into ", replicas,
+                       " replicas: start a multiple of ", replicas, " (", start.start, " ", replicas, ")");
+  flags.world.stages = start.size / replicas;
+}
+
 void apply_micro_batch_size(JobFlags& flags) {
   if (!flags.micro_batch_size) return;
   const WorldOptions& world = flags.world;
@@ -227,6 +242,7 @@ void check_batch_size(const JobFlags& flags) {
 void settle(JobFlags& flags) {
   apply_plan(flags);
   settle_defaults(flags);
+  apply_stages(flags);
   apply_micro_batch_size(flags);
   check_batch_size(flags);
 }

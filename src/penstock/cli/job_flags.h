@@ -19,7 +19,7 @@ namespace penstock {
 
 struct JobFlags {
   ModelFlags network;
-  WorldOptions world;
+  WorldOptions world;                               // stages = 0: auto, the processes over the replicas, until settle()
   PipelineOptions pipeline = {.micro_batches = 4};  // complete after settle()
   // What settle() decides from other flags.
   std::optional<std::int64_t> micro_batch_size;     // alternative to pipeline.micro_batches

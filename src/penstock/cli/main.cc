@@ -9,8 +9,6 @@
 
 #include "penstock/cli/exit_codes.h"
 #include "penstock/cli/verbs.h"
-#include "penstock/launch/keep_rank.h"
-#include "penstock/launch/local_launcher.h"
 
 namespace penstock {
 namespace {
@@ -92,8 +90,6 @@ int run(CommandLine line) {
   add_runtime_verb(program, "doctor");
   const auto find_verb = [&] {
     if (line.count > 1 && (is_runtime_verb(line.arguments[1]) || measures_a_plan(line))) become_runtime_program(line);
-    if (line.count > 1 && std::string_view(line.arguments[1]) == keep_rank_verb) keep_rank(line);
-    if (line.count > 1 && std::string_view(line.arguments[1]) == local_launcher_verb) run_local_launcher(line);
     require_known_verb(program, line);
   };
   const int code = run_program(program, line, find_verb, complain_as_rank);

@@ -1,203 +1,224 @@
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
+#include <iomanip>
 #include <memory>
 #include <optional>
+#include <sstream>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
-#include "penstock/cli/command_line_check.h"
-#include "penstock/cli/launched_job.h"
+#include "penstock/base/public_text.h"
+#include "penstock/cli/exit_codes.h"
+#include "penstock/cli/time_limit.h"
 #include "penstock/cli/verbs.h"
-#include "penstock/launch/choose_launcher.h"
-#include "penstock/launch/process_group.h"
-#include "penstock/launch/train_settings.h"
+#include "penstock/launch/rank_processes.h"
+#include "penstock/launch/restarts.h"
 #include "penstock/transport/launch_environment.h"
 
 namespace penstock {
 namespace {
 
 struct LaunchFlags {
-  LaunchOptions options;
-  std::string hosts;
+  RankJob job;
+  std::string log_folder = "log_output";
   std::string layout = "rank";
   std::string tee = "first";
-  std::string elastic;
-  std::string transport = "auto";
-  std::string launcher;
+  int restarts = 0;
   double grace_s = 30;
-  bool dry_run = false;
 };
 
-constexpr double longest_grace_s = 1e6;
-constexpr bool is_mpi_built = PENSTOCK_HAVE_MPI;
+/// Flags of former versions, and what replaces them.
+constexpr std::pair<const char*, const char*> former_flags[] = {
+    {"--hosts", "start ranks on several hosts with mpirun --host a:2,b:2 PROGRAM, or with torchrun on each host"},
+    {"--elastic", "torchrun --nnodes 1:4 --max-restarts 100 --no-python penstock train --stages auto --resume auto"},
+    {"--host-discovery",
+     "torchrun --nnodes 1:4 --rdzv-backend c10d --rdzv-endpoint HOST:PORT takes the hosts that join"},
+    {"--transport", "launch starts ranks that Gloo joins; for MPI: mpirun -n 2 PROGRAM"},
+    {"--launcher", "start MPI jobs directly: mpirun -n 2 PROGRAM, or srun --mpi=pmix PROGRAM"},
+    {"--bind", "mpirun -n 2 --bind-to core PROGRAM binds ranks; launch does not"},
+    {"--dry-run", "there is no launcher's command line to print; launch.log begins with the command of the ranks"}};
 
-/// The program after "--", preceded by the path of this program if it is a verb.
-LaunchedProgram program_of(const CLI::App& penstock, const LaunchFlags& wanted,
-                           const std::optional<std::vector<std::string>>& launched) {
+std::string plural(int count, const char* what) { return say(count, " ", what, count == 1 ? "" : "s"); }
+
+/// "2 ranks: penstock train --data \"my data\"".
+std::string command_line(const RankJob& job) {
+  std::ostringstream line;
+  line << plural(job.ranks, "rank") << ":";
+  for (const std::string& one : job.program)
+    if (one.empty() || one.find_first_of(" \t\n\"'\\$`") != one.npos)
+      line << " " << std::quoted(one);
+    else
+      line << " " << one;
+  return public_text(line.str());
+}
+
+/// Prints the last output of the rank that failed first, and returns the cause: "rank 1 of 2: signal 9 (Killed)".
+std::string report_failure(const Ending& first, const JobLogs& logs, int ranks) {
+  constexpr std::size_t shown_lines = 20;
+  const RankLogs files = logs.of_rank(first.rank);
+  auto lines = last_lines(files.err, shown_lines);
+  const std::filesystem::path& shown = lines.empty() ? files.out : files.err;
+  if (lines.empty()) lines = last_lines(files.out, shown_lines);
+  std::string text = say("rank ", first.rank, " of ", ranks, " failed first: ", first.text(), "; ");
+  text += lines.empty() ? say("it wrote nothing (", shown.string(), ")") : say(shown.string(), " ends with");
+  for (const std::string& line : lines) text += "\n  | " + line;
+  print_error(ExitCode::failed, text);
+  return say("rank ", first.rank, " of ", ranks, ": ", first.text());
+}
+
+/// How an attempt ended.
+struct Outcome {
+  int exit_code = 0;
+  bool is_final = true;    // done, or ended by a signal: starting again makes no sense
+  bool is_misuse = false;  // of the program, by its exit code
+  std::string cause = {};  // "rank 1 of 2: signal 9 (Killed)"
+};
+
+Outcome outcome_of(const RanksEnd& end, const RankJob& job, const JobLogs& logs) {
+  const int rank_code = exit_code_of(end.endings);
+  const auto first = first_failure(end.endings);
+  if (end.received != 0) {
+    log(LogLevel::info, say("ended by signal ", end.received, "; logs: ", logs.shown()));
+    std::vector<Ending> failures = end.endings;  // without the endings that follow from the signal
+    std::erase_if(failures, [](const Ending& one) { return one.signal != 0 || is_polite_stop(one.exit_code); });
+    if (const auto failure = first_failure(failures); job.is_ours && failure) {
+      report_failure(*failure, logs, job.ranks);
+      return {.exit_code = exit_code_of(failures)};
+    }
+    const bool is_done = job.is_ours && std::all_of(end.endings.begin(), end.endings.end(),
+                                                    [](const Ending& one) { return one.status() == 0; });
+    return {.exit_code = is_done ? 0 : 128 + end.received};  // 0: the signal came too late
+  }
+  if (!first) return {};
+  if (job.is_ours && first->signal == 0 && is_polite_stop(rank_code)) {
+    log(LogLevel::info, say("ended before its goal, with exit code ", rank_code, "; logs: ", logs.shown()));
+    return {.exit_code = rank_code};
+  }
+  // After SIGUSR1 the host is about to be taken away. Other programs may use the exit code of misuse for something
+  // else.
+  return {.exit_code = rank_code,
+          .is_final = job.is_ours && end.was_warned,
+          .is_misuse = job.is_ours && rank_code == static_cast<int>(ExitCode::misuse),
+          .cause = report_failure(*first, logs, job.ranks)};
+}
+
+Outcome attempt(const RankJob& job, const LaunchFlags& flags) {
+  const JobLogs logs = JobLogs::claim(flags.log_folder, flags.layout == "worker" ? LogLayout::worker : LogLayout::rank);
+  log(LogLevel::info, say(plural(job.ranks, "rank"), "; logs: ", logs.shown()));
+  logs.note(command_line(job));
+  const Outcome outcome = outcome_of(run_ranks(job, logs), job, logs);
+  logs.note(say("job: exit code ", outcome.exit_code));
+  return outcome;
+}
+
+/// Starts the ranks, and again after a failure as the flags say. Returns the exit code of the job.
+int run_job(const LaunchFlags& flags) {
+  const std::int64_t begin_ns = now_ns();
+  RankJob job = flags.job;
+  const bool is_train = job.is_ours && job.program[1] == "train";
+  const TrainSettings train = is_train && flags.restarts > 0 ? read_train_settings(job.program) : TrainSettings();
+  const std::string folder = train.folder();
+  std::vector<CheckpointPlace> complete = complete_checkpoints(folder);
+  const auto oldest = complete.empty() ? std::nullopt : std::optional(complete.front());
+  RestartLimit limit(flags.restarts, complete);
+  int misuses = 0;  // in a row
+  for (bool is_restart = false;; is_restart = true) {
+    const Outcome outcome = attempt(job, flags);
+    misuses = outcome.is_misuse ? misuses + 1 : 0;
+    // A misuse shows in the first attempt, and would fail again. A later one may end with its exit code as well because
+    // a rank has never joined: that may pass.
+    if (outcome.is_final || (outcome.is_misuse && (!is_restart || misuses > 1))) return outcome.exit_code;
+    complete = complete_checkpoints(folder);
+    const auto newest = complete.empty() ? std::nullopt : std::optional(complete.front());
+    const auto decision = limit.after_failure(folder.empty() ? std::nullopt : std::optional(complete));
+    const std::string state = newest ? say("step ", newest->step, " is the newest") : "there is none";
+    if (decision == RestartLimit::Decision::no_progress)
+      print_error(ExitCode::failed, say("given up: ", RestartLimit::most_without_progress,
+                                        " restarts in a row ended without a new complete checkpoint in ", folder,
+                                        ", where ", state, "; the last failure is above"));
+    if (decision != RestartLimit::Decision::restart) return outcome.exit_code;
+    log(LogLevel::info, say("attempt ", limit.done() + 1, " ",
+                            newest ? say("goes on from step ", newest->step, " (", newest->path, ")") : "begins anew",
+                            " after ", outcome.cause, "; ", plural(limit.left(), "restart"), " left"));
+    job.program = resuming_arguments(flags.job.program, train, newest != oldest);
+    if (train.max_time.empty()) continue;
+    // The limit is that of the whole job, as the limit of the batch system is.
+    const double left_s = parse_time_limit("--max-time", train.max_time) - s_since(begin_ns);
+    job.program.insert(job.program.end(), {"--max-time", time_limit_text(left_s)});
+  }
+}
+
+/// Sets the program after "--", preceded by the path of this program if it is a verb.
+void set_program(RankJob& job, const CLI::App& penstock, const std::optional<std::vector<std::string>>& launched) {
   require<ConfigError>(launched && !launched->empty(),
                        "which program? Write it after --: penstock launch -n 2 -- train "
                        "--stages 2, or -- ./my_program");
-  LaunchedProgram program{*launched};
-  std::vector<std::string>& arguments = program.arguments;
-  const auto verbs = penstock.get_subcommands([](const CLI::App*) { return true; });
-  program.is_ours =
-      std::any_of(verbs.begin(), verbs.end(), [&](const CLI::App* verb) { return verb->get_name() == arguments[0]; });
-  require<ConfigError>(arguments[0] != "launch", "launch does not start itself: its own flags go before --");
-  if (program.is_ours) arguments.insert(arguments.begin(), own_path());
-  // Not checked with other hosts, which may have programs that this one lacks.
-  require<ConfigError>(!wanted.hosts.empty() || !find_program(arguments[0]).empty(), "there is no program '",
-                       arguments[0], "' that can be started");
-  return program;
+  require<ConfigError>(launched->front() != "launch", "launch does not start itself: its own flags go before --");
+  const auto is_named = [&](const CLI::App* verb) { return verb->get_name() == launched->front(); };
+  job.is_ours = !penstock.get_subcommands(is_named).empty();
+  job.program = *launched;
+  if (job.is_ours) job.program.insert(job.program.begin(), std::filesystem::read_symlink("/proc/self/exe").string());
 }
 
-void require_launchable(const LaunchFlags& wanted) {
-  const LaunchedAs launched = launched_as_whole();
-  require<ConfigError>(launched.size == 1, "this is process ", launched.rank, " of ", launched.size, " started by ",
-                       launched.by,
-                       ", and each would start a whole job: launch "
-                       "starts all ranks itself, so call launch alone");
-  require<ConfigError>(wanted.options.restarts >= 0, "--restarts ", wanted.options.restarts,
-                       ", but there can be 0 or more");
-  require<ConfigError>(
-      wanted.dry_run || !find_program(wanted.options.settings.launcher).empty(), "there is no '",
-      wanted.options.settings.launcher,
-      "' that can be started: install Open MPI (Debian: apt install openmpi-bin), name the program with "
-      "--launcher, or start the ranks on this machine alone with --transport gloo");
-}
-
-/// The transport that a verb names on its command line, or in the settings that it reads from a file; empty: none.
-/// Reads the settings, which takes a second, into `program`.
-std::string transport_of_verb(LaunchedProgram& program) {
-  if (!program.is_ours) return "";
-  const auto value = [&](const char* flag) { return flag_value(program.arguments, flag); };
-  const std::string named = value("--transport");
-  if (!named.empty() || (value("--config").empty() && value("--resume").empty())) return named;
-  program.settings = read_train_settings(program.arguments);
-  return program.settings->transport;
-}
-
-/// Sets what starts the ranks.
-void choose_launcher(LaunchFlags& wanted, LaunchedProgram& program) {
-  LaunchSettings& settings = wanted.options.settings;
-  const LauncherRequest request{.transport = wanted.transport,
-                                .launcher = wanted.launcher,
-                                .hosts = settings.hosts,
-                                .is_verb = program.is_ours,
-                                .verb_transport = transport_of_verb(program)};
-  settings.over_gloo =
-      starts_over_gloo(request, {.has_mpirun = !find_program("mpirun").empty(), .is_mpi_built = is_mpi_built});
-  if (settings.over_gloo) {
-    require_this_machine(settings.hosts, "--hosts");
-    require<ConfigError>(settings.bind == "auto" || settings.bind == "none", "--bind ", settings.bind,
-                         " is a unit of mpirun, which does not start ranks that Gloo joins: give auto, for an equal "
-                         "share of the cores, or none");
-    settings.launcher = own_path();
-  } else if (!wanted.launcher.empty()) {
-    settings.launcher = wanted.launcher;
+void check(const CLI::App& verb, const LaunchFlags& flags) {
+  for (const std::string& argument : verb.remaining()) {
+    for (const auto& [flag, instead] : former_flags)
+      require<ConfigError>(argument.substr(0, argument.find('=')) != flag, "launch has no ", flag, ": ", instead);
+    throw ConfigError(say("'", argument, "' is not a flag of launch; the program and its own arguments go after --: ",
+                          "penstock launch -n 2 -- train --stages 2"));
   }
-  require<ConfigError>(!wanted.options.elastic || !is_srun(settings),
-                       "--elastic needs mpirun or --transport gloo: the hosts of a Slurm job do not change, but each "
-                       "requeued job may get others (sbatch --nodes=MIN-MAX, see docs/launch.md)");
-}
-
-/// Sets the options that are texts on the command line.
-void settle(LaunchFlags& wanted) {
-  LaunchOptions& options = wanted.options;
-  require<ConfigError>(wanted.grace_s >= 0 && wanted.grace_s <= longest_grace_s, "--grace ", wanted.grace_s,
-                       ": give seconds between 0 and ", longest_grace_s);
-  options.layout = wanted.layout == "worker" ? LogLayout::worker : LogLayout::rank;
-  options.shown = wanted.tee == "all" ? ShownRanks::all : wanted.tee == "first" ? ShownRanks::first : ShownRanks::none;
-  options.grace = std::chrono::milliseconds(static_cast<std::int64_t>(wanted.grace_s * 1e3));
-  if (!wanted.hosts.empty()) options.settings.hosts = parse_hosts(wanted.hosts);
-  if (!wanted.elastic.empty()) options.elastic = parse_elastic_range(wanted.elastic);
-  require<ConfigError>(options.host_discovery.empty() || options.elastic,
-                       "--host-discovery serves --elastic: give both, or --hosts alone");
-  require<ConfigError>(options.host_discovery.empty() || wanted.hosts.empty(),
-                       "--hosts and --host-discovery both name the hosts: give one of them");
-  if (!options.elastic) {
-    rank_count(options.settings);
-    return;
-  }
-  require<ConfigError>(options.settings.ranks == 0, "-n ", options.settings.ranks,
-                       " fixes the number of ranks, which --elastic takes from the slots that there are: leave -n out");
+  require<ConfigError>(flags.job.ranks > 0, "-n ", flags.job.ranks,
+                       ": a job has at least 1 rank: penstock launch -n 2 -- train --stages 2");
+  const LaunchedAs around = launched_as_whole();
+  require<ConfigError>(around.size == 1, "this is process ", around.rank, " of ", around.size, " started by ",
+                       around.by,
+                       ", and each would start a whole job: launch starts all ranks itself, so call launch alone");
 }
 
 }  // namespace
 
 void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::string>>& launched, int& exit_code) {
-  CLI::App* verb = program.add_subcommand("launch", "start the ranks of a job, with a log file for each");
-  auto wanted = std::make_shared<LaunchFlags>();
-  verb->add_option("-n,--ranks", wanted->options.settings.ranks,
-                   "number of ranks (default: the sum of the hosts' slots)");
-  verb->add_option("--hosts", wanted->hosts, "hosts with the number of ranks of each (default: this machine)")
-      ->type_name("HOST[:N],...");
-  verb->add_option("--log-dir", wanted->options.log_folder,
-                   "directory of the ranks' logs; existing logs are never overwritten")
+  CLI::App* verb = program.add_subcommand("launch", "start the ranks of a job on this machine, with a log for each");
+  auto flags = std::make_shared<LaunchFlags>();
+  verb->add_option("-n,--ranks", flags->job.ranks, "number of ranks");
+  verb->add_option("--log-dir", flags->log_folder, "directory of the ranks' logs; existing logs are never overwritten")
       ->type_name("DIR")
       ->capture_default_str();
-  verb->add_option("--log-layout", wanted->layout,
+  verb->add_option("--log-layout", flags->layout,
                    "rank: DIR/ATTEMPT/rank.N/stdout and stderr; worker: DIR/worker_N.log")
       ->check(CLI::IsMember({"rank", "worker"}))
       ->capture_default_str();
-  verb->add_option("--tee", wanted->tee,
+  verb->add_option("--tee", flags->tee,
                    "ranks whose output is also shown on the screen; all: each line begins with its rank")
       ->check(CLI::IsMember({"first", "all", "none"}))
       ->capture_default_str();
-  verb->add_option("--restarts", wanted->options.restarts,
+  verb->add_option("--restarts", flags->restarts,
                    "how often a failed job is restarted: train with --checkpoint from its newest complete checkpoint, "
                    "and at most 3 times in a row without a new one; other programs from their beginning")
       ->type_name("K")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   verb->add_option(
-          "--elastic", wanted->elastic,
-          "for train with --checkpoint: the smallest and the largest number of pipeline ranks; each start takes "
-          "as many as there are slots for, and sets --stages")
-      ->type_name("MIN:MAX");
-  verb->add_option("--host-discovery", wanted->options.host_discovery,
-                   "for --elastic: a program that writes a line HOST or HOST:N for each host; called before each start")
-      ->type_name("PROGRAM");
-  verb->add_option(
-          "--grace", wanted->grace_s,
+          "--grace", flags->grace_s,
           "after SIGTERM, SIGINT or SIGHUP: seconds that ranks have to save and end; a second signal ends them "
           "at once")
       ->type_name("S")
+      ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
-  verb->add_option("--bind", wanted->options.settings.bind,
-                   "the unit that a rank is bound to, as the launcher names it (none, core, socket, ...); auto: an "
-                   "equal share of the cores if there are as many as ranks, else none")
-      ->type_name("UNIT")
-      ->capture_default_str();
-  verb->add_option("--transport", wanted->transport,
-                   "what joins the ranks; mpi: they are started by mpirun or srun; gloo: by launch itself, on this "
-                   "machine, with torchrun's variables; auto: mpi if there is an mpirun, unless the program's own "
-                   "--transport is gloo or nccl")
-      ->check(CLI::IsMember({"auto", "mpi", "gloo"}))
-      ->capture_default_str();
-  verb->add_option("--launcher", wanted->launcher,
-                   "what starts ranks that MPI joins: Open MPI's mpirun, or Slurm's srun (default: mpirun)")
-      ->type_name("PROGRAM");
-  verb->add_flag("--dry-run", wanted->dry_run, "print the launcher's command line and exit");
   verb->footer(
       "The program and its flags follow after --: a verb of penstock, or any program.\n"
       "Example:\n  penstock launch -n 2 -- train --stages 2 --data data/mnist\n"
-      "  penstock launch --hosts a:2,b:2 --log-dir logs -- ./my_program");
+      "Several hosts: mpirun --host a:2,b:2 penstock train ..., or torchrun on each host.");
   verb->allow_extras();  // for error messages of our own about them
-  verb->callback([&program, &launched, &exit_code, verb, wanted] {
+  verb->callback([&program, &launched, &exit_code, verb, flags] {
     set_log_level(LogLevel::info);
-    require<ConfigError>(
-        verb->remaining_size() == 0, "'", verb->remaining_size() ? verb->remaining()[0] : "",
-        "' is no flag of launch; the program and its own arguments go after --: penstock launch -n 2 -- "
-        "train --stages 2");
-    settle(*wanted);
-    LaunchedProgram started = program_of(program, *wanted, launched);
-    choose_launcher(*wanted, started);
-    require_launchable(*wanted);
-    LaunchedJob job(wanted->options, started);
-    if (wanted->dry_run)
-      std::cout << job.command_line() << "\n";
-    else
-      exit_code = job.run();
+    check(*verb, *flags);
+    RankJob& job = flags->job;
+    job.shown = flags->tee == "all" ? ShownRanks::all : flags->tee == "first" ? ShownRanks::first : ShownRanks::none;
+    job.grace = std::chrono::milliseconds(static_cast<std::int64_t>(flags->grace_s * 1e3));
+    set_program(job, program, launched);
+    exit_code = run_job(*flags);
   });
 }
 

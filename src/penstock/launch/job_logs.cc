@@ -6,14 +6,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <optional>
 #include <string_view>
+#include <utility>
 
 #include "penstock/base/error.h"
+#include "penstock/base/thread_name.h"
 
 namespace penstock {
 namespace {
@@ -23,7 +25,7 @@ namespace fs = std::filesystem;
 /// ".2" for the files of attempt 2 in the layout `worker`; empty for attempt 1.
 std::string attempt_mark(int attempt) { return attempt == 1 ? "" : say(".", attempt); }
 
-/// The number from 1 to 999999999 that `text` consists of; 0 if it is none, or begins with 0.
+/// The number from 1 to 999999999 that `text` consists of; 0 if it is not one, or begins with 0.
 int number_in(std::string_view text) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -49,36 +51,42 @@ int last_attempt(const fs::path& folder, LogLayout layout) {
 }
 
 /// Creates the file or folder that reserves the attempt; false if another job was faster.
-bool take(const JobLogs& logs) {
-  if (logs.layout() == LogLayout::rank) return fs::create_directory(logs.journal().parent_path());
-  const int file = ::open(logs.journal().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file < 0 && errno == EEXIST) return false;
-  require<ConfigError>(file >= 0, logs.journal().string(), ": cannot be written: ", std::strerror(errno));
-  ::close(file);
-  return true;
+bool take(const fs::path& journal, LogLayout layout) {
+  if (layout == LogLayout::rank) return fs::create_directory(journal.parent_path());
+  std::FILE* const file = std::fopen(journal.c_str(), "wx");
+  require<ConfigError>(file || errno == EEXIST, journal.string(), ": cannot be written: ", std::strerror(errno));
+  return file && std::fclose(file) == 0;
 }
 
-// The forms that note_signal() and note() write.
+/// A growing log, and where it is shown.
+struct ShownLog {
+  std::ifstream file;
+  int stream;                   // the file descriptor to write to
+  std::string mark;             // precedes every line, if not empty: then only whole lines are written
+  std::string unfinished = {};  // what was read of a line
+};
 
-std::optional<int> read_signalled_rank(const std::string& line) {
-  int rank = 0, signal = 0;
-  if (std::sscanf(line.c_str(), "rank %9d: told to end by signal %9d", &rank, &signal) != 2) return std::nullopt;
-  return rank;
+void put(int stream, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(stream, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
 }
 
-std::optional<Ending> read_ending(const std::string& line) {
-  Ending ending;
-  if (std::sscanf(line.c_str(), "rank %9d: exit code %9d", &ending.rank, &ending.exit_code) == 2) return ending;
-  ending = {};
-  if (std::sscanf(line.c_str(), "rank %9d: signal %9d", &ending.rank, &ending.signal) == 2) return ending;
-  return std::nullopt;
+/// Copies the contents that were added since the last call; with `last`, also an unfinished line.
+void copy_new(ShownLog& log, bool last) {
+  log.file.clear();  // of its former end
+  for (std::string piece; std::getline(log.file, piece);) {
+    const bool is_end = log.file.eof();  // the line may go on
+    log.unfinished += piece + (is_end ? "" : "\n");
+    if (!is_end || log.mark.empty()) put(log.stream, log.mark + std::exchange(log.unfinished, {}));
+  }
+  if (last && !log.unfinished.empty()) put(log.stream, log.mark + std::exchange(log.unfinished, {}) + "\n");
 }
 
 }  // namespace
-
-std::string Ending::text() const {
-  return signal != 0 ? say("signal ", signal, " (", ::strsignal(signal), ")") : say("exit code ", exit_code);
-}
 
 JobLogs::JobLogs(fs::path folder, LogLayout layout, int attempt)
     : folder_(std::move(folder)), layout_(layout), attempt_(attempt) {}
@@ -87,7 +95,7 @@ JobLogs JobLogs::claim(const fs::path& folder, LogLayout layout) {
   try {
     fs::create_directories(folder);
     for (int attempt = last_attempt(folder, layout) + 1;; ++attempt)
-      if (JobLogs logs(folder, layout, attempt); take(logs)) return logs;
+      if (JobLogs logs(folder, layout, attempt); take(logs.journal(), layout)) return logs;
   } catch (const fs::filesystem_error& error) {
     throw ConfigError(say("logs cannot be written to ", folder.string(), ": ", error.code().message(),
                           "; name another folder with --log-dir"));
@@ -114,52 +122,39 @@ std::string JobLogs::shown() const {
 }
 
 void JobLogs::note(const std::string& line) const {
-  // A single write in append mode, so that lines of several processes do not mix.
-  const std::string text = line + "\n";
-  const int file = ::open(journal().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  const bool written = file >= 0 && ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const int reason = errno;
-  if (file >= 0) ::close(file);
-  require<Failure>(written, journal().string(), ": cannot be written: ", std::strerror(reason));
+  std::ofstream file(journal(), std::ios::app);
+  file << line << std::endl;
+  require<Failure>(file.good(), journal().string(), ": cannot be written: ", std::strerror(errno));
 }
 
-void JobLogs::note_signal(int rank, int signal) const {
-  note(say("rank ", rank, ": told to end by signal ", signal, " (", ::strsignal(signal), ")"));
+int create_log(const fs::path& path) {
+  std::error_code problem;
+  fs::create_directories(path.parent_path(), problem);
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+  require<Failure>(file >= 0, path.string(), ": cannot be written: ", std::strerror(errno));
+  return file;
 }
 
-void JobLogs::note(const Ending& ending) const { note(say("rank ", ending.rank, ": ", ending.text())); }
-
-std::vector<Ending> JobLogs::endings() const {
-  std::vector<Ending> found;
-  std::ifstream file(journal());
-  std::set<int> signalled;
-  for (std::string line; std::getline(file, line);) {
-    if (const auto rank = read_signalled_rank(line)) signalled.insert(*rank);
-    if (auto ending = read_ending(line)) {
-      ending->was_signalled = signalled.contains(ending->rank);
-      found.push_back(*ending);
-    }
+std::jthread show_logs(const JobLogs& logs, int ranks, ShownRanks shown) {
+  std::vector<ShownLog> all;
+  for (int rank = 0; rank < (shown == ShownRanks::all ? ranks : shown == ShownRanks::first ? 1 : 0); ++rank) {
+    const RankLogs files = logs.of_rank(rank);
+    const std::string mark = shown == ShownRanks::all ? say("[rank ", rank, "] ") : std::string();
+    all.push_back({std::ifstream(files.out), STDOUT_FILENO, mark});
+    if (files.err != files.out) all.push_back({std::ifstream(files.err), STDERR_FILENO, mark});
   }
-  return found;
-}
-
-std::vector<int> JobLogs::vanished(int count) const {
-  std::set<int> known;
-  for (const Ending& ending : endings()) known.insert(ending.rank);
-  std::ifstream file(journal());
-  for (std::string line; std::getline(file, line);)
-    if (const auto rank = read_signalled_rank(line)) known.insert(*rank);
-  std::vector<int> missing;
-  std::error_code ignored;
-  for (int rank = 0; rank < count; ++rank)
-    if (!known.contains(rank) && fs::exists(of_rank(rank).out, ignored)) missing.push_back(rank);
-  return missing;
-}
-
-bool is_polite_stop(int exit_code) {
-  constexpr int time_limit = 75;
-  return exit_code == time_limit || exit_code == 128 + SIGINT || exit_code == 128 + SIGUSR1 ||
-         exit_code == 128 + SIGTERM;
+  return std::jthread([all = std::move(all)](const std::stop_token& stop) mutable {
+    constexpr std::chrono::milliseconds interval{50};  // inotify is not supported by every file system
+    name_this_thread("screen");
+    sigset_t signals;
+    ::sigfillset(&signals);  // SIGPIPE too: a closed screen must not end the job
+    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    for (bool last = false; !last;) {
+      if (!stop.stop_requested()) std::this_thread::sleep_for(interval);
+      last = stop.stop_requested();
+      for (ShownLog& log : all) copy_new(log, last);
+    }
+  });
 }
 
 std::vector<std::string> last_lines(const fs::path& path, std::size_t count) {
@@ -172,31 +167,6 @@ std::vector<std::string> last_lines(const fs::path& path, std::size_t count) {
   for (std::string line; std::getline(file, line);) lines.push_back(line);
   if (lines.size() > count) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count));
   return lines;
-}
-
-bool is_own_failure(const Ending& ending) {
-  const bool is_by_signal = ending.signal != 0;
-  return ending.failed() && !(ending.was_signalled && is_by_signal);
-}
-
-std::optional<Ending> first_failure(const std::vector<Ending>& endings) {
-  auto first = std::find_if(endings.begin(), endings.end(),
-                            [](const Ending& one) { return one.failed() && !one.was_signalled; });
-  if (first == endings.end()) first = std::find_if(endings.begin(), endings.end(), is_own_failure);
-  return first == endings.end() ? std::nullopt : std::optional(*first);
-}
-
-int exit_code_of(const std::vector<Ending>& endings) {
-  const auto worst_of = [&](auto&& counts) {
-    int worst = 0;
-    for (const Ending& ending : endings) {
-      const bool by_launcher = worst != 0 && (ending.signal == SIGTERM || ending.signal == SIGKILL);
-      if (counts(ending) && !by_launcher) worst = std::max(worst, ending.status());
-    }
-    return worst;
-  };
-  const int unsignalled = worst_of([](const Ending& one) { return one.failed() && !one.was_signalled; });
-  return unsignalled != 0 ? unsignalled : worst_of(is_own_failure);
 }
 
 }  // namespace penstock

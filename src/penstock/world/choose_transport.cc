@@ -8,7 +8,7 @@ namespace {
 [[noreturn]] void refuse_build_without_mpi(const LaunchedAs& launched, const BuiltTransports& built) {
   throw ConfigError(say("rank ", launched.rank, " of ", launched.size, " by ", launched.by,
                         ", but this Penstock is built without MPI",
-                        built.gloo ? ": use torchrun or penstock launch --transport gloo, or build with MPI "
+                        built.gloo ? ": use torchrun or penstock launch, or build with MPI "
                                    : " and without Gloo: build with MPI ",
                         "(-DPENSTOCK_MPI=ON)"));
 }
