@@ -295,7 +295,7 @@ class LaunchVerb(Launches):
                 (["-n", "-1", "--", "true"], "-n -1: a job has at least 1 rank"),
                 (["-n", "two", "--", "true"], "Could not convert: --ranks = two"),
                 (["-n", "1", "--log-layout", "flat", "--", "true"], "--log-layout: flat not in {rank,worker}"),
-                (["-n", "1", "--restarts", "-1", "--", "true"], "--restarts: Number less than 0: -1"),
+                (["-n", "1", "--restarts", "-1", "--", "true"], "--restarts: Value -1 not in range "),
                 (["-n", "1", "--grace", "-1", "--", "true"], "--grace: Value -1 not in range "),
                 (["-n", "1", "--", "launch", "-n", "1"], "launch does not start itself: its own flags go before --"),
                 (["-n", "1", "--log-dir", "/dev/null", "--", "true"], "logs cannot be written to /dev/null: "),

@@ -7,6 +7,7 @@ The agent that is killed is not the one that holds the store at which agents mee
 Usage: torchrun_elastic_test.py PENSTOCK DATA. Skipped if no Python can import torch (tests/support/torch_python.py).
 """
 
+import contextlib
 import glob
 import os
 import signal
@@ -19,7 +20,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import gloo_run
 import program_runs
-from program_runs import ENVIRONMENT, WATCHDOG_S, ProgramRuns, main
+from program_runs import ENVIRONMENT, WATCHDOG_S, ProgramRuns, main, processes_of
 from torch_python import NONE, torch_python
 
 # torchrun notices after the time of three keep-alives that an agent is gone, and then waits for others to come.
@@ -36,7 +37,7 @@ class TorchrunElastic(ProgramRuns):
             return file.read()
 
     def agent(self, port, ranks, is_host):
-        """An agent that starts `ranks` of the job, in a session of its own, and the file of its output."""
+        """An agent that starts `ranks` of the job, and the file of its output."""
         output = tempfile.TemporaryFile("w+")
         self.addCleanup(output.close)
         run = subprocess.Popen(
@@ -45,17 +46,15 @@ class TorchrunElastic(ProgramRuns):
              "--rdzv-endpoint", f"localhost:{port}", "--rdzv-conf", f"is_host={int(is_host)},{MEETING}",
              program_runs.PROGRAM, *self.training("--stages", "auto", "--checkpoint", "run", "--checkpoint-every",
                                                   "50steps", "--resume", "auto", "--deadline", "5")],
-            cwd=self.folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=ENVIRONMENT,
-            start_new_session=True)
+            cwd=self.folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=ENVIRONMENT)
         self.addCleanup(self.kill, run)
         return run, output
 
     def kill(self, run):
         """An agent with its ranks, as if its host were switched off."""
-        try:
-            os.killpg(run.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        for pid in [run.pid, *processes_of(run)] if run.poll() is None else []:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         run.wait()
 
     def text_of(self, output):
