@@ -6,11 +6,10 @@ namespace penstock {
 namespace {
 
 [[noreturn]] void refuse_build_without_mpi(const LaunchedAs& launched, const BuiltTransports& built) {
-  throw ConfigError(say("rank ", launched.rank, " of ", launched.size, " by ", launched.by,
-                        ", but this Penstock is built without MPI",
-                        built.gloo ? ": use torchrun or penstock launch, or build with MPI "
-                                   : " and without Gloo: build with MPI ",
-                        "(-DPENSTOCK_MPI=ON)"));
+  throw ConfigError(say(
+      "rank ", launched.rank, " of ", launched.size, " by ", launched.by, ", but this Penstock is built without MPI",
+      built.gloo ? ": use torchrun or penstock launch, or build with MPI " : " and without Gloo: build with MPI ",
+      "(-DPENSTOCK_MPI=ON)"));
 }
 
 }  // namespace
