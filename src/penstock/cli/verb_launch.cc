@@ -8,7 +8,7 @@
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
-#include "penstock/base/public_text.h"
+#include "penstock/base/text.h"
 #include "penstock/cli/exit_codes.h"
 #include "penstock/cli/time_limit.h"
 #include "penstock/cli/verbs.h"

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "penstock/base/error.h"
-#include "penstock/base/thread_name.h"
+#include "penstock/base/process.h"
 
 namespace penstock {
 namespace {

@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/base/json_text.h"
+#include "penstock/base/json.h"
 
 namespace penstock {
 
