@@ -10,7 +10,7 @@
 
 #include <penstock/base/clock.h>
 #include <penstock/penstock.h>
-#include <penstock/world/resident_memory.h>
+#include <penstock/world/host_memory.h>
 #include <torch/torch.h>
 
 namespace {

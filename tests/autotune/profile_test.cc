@@ -7,7 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/runtime/profiler.h"
 #include "penstock/schedule/schedule.h"
-#include "penstock/world/cache_share.h"
+#include "penstock/world/host_memory.h"
 #include "tests/autotune/slow_chain.h"
 #include "tests/base/error_text.h"
 

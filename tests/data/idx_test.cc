@@ -1,4 +1,4 @@
-#include "penstock/data/idx.h"
+#include "penstock/data/data_files.h"
 
 #include <filesystem>
 #include <fstream>

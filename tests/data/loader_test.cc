@@ -10,7 +10,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/data/data.h"
-#include "penstock/data/permutation.h"
+#include "penstock/data/sample_random.h"
 #include "tests/data/real_data.h"
 
 namespace penstock::loader_test {

@@ -1,4 +1,4 @@
-#include "penstock/data/permutation.h"
+#include "penstock/data/sample_random.h"
 
 #include <algorithm>
 #include <array>

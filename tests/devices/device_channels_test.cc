@@ -16,7 +16,7 @@
 
 #include "penstock/transport/peer_processes.h"
 #include "penstock/transport/physical_device.h"
-#include "penstock/world/rank_device.h"
+#include "penstock/world/device.h"
 #include "tests/devices/joined_here.h"
 #include "tests/devices/joined_jobs.h"
 #include "tests/support/stream_groups.h"

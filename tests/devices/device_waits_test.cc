@@ -17,7 +17,7 @@
 #include "penstock/transport/device_channels.h"
 #include "penstock/transport/device_hand_over.h"
 #include "penstock/transport/process_endpoint.h"
-#include "penstock/world/rank_device.h"
+#include "penstock/world/device.h"
 #include "tests/devices/joined_here.h"
 #include "tests/support/stream_groups.h"
 #include "tests/support/test_device.h"

@@ -6,7 +6,6 @@
 
 #include "penstock/transport/transport.h"
 #include "penstock/world/device.h"
-#include "penstock/world/rank_device.h"
 #include "tests/support/test_device.h"
 
 namespace penstock::test::hand_over_test {

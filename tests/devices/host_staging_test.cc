@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "penstock/world/rank_device.h"
+#include "penstock/world/device.h"
 #include "tests/devices/joined_here.h"
 #include "tests/devices/joined_jobs.h"
 #include "tests/support/test_device.h"

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "penstock/world/rank_device.h"
+#include "penstock/world/device.h"
 #include "tests/devices/joined_here.h"
 #include "tests/support/stream_groups.h"
 #include "tests/support/test_device.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "penstock/base/error.h"
-#include "penstock/data/cifar10_records.h"
+#include "penstock/data/data_files.h"
 #include "penstock/data/vocabulary.h"
 
 namespace penstock {

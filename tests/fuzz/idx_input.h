@@ -6,7 +6,7 @@
 #include <span>
 
 #include "penstock/base/error.h"
-#include "penstock/data/idx.h"
+#include "penstock/data/data_files.h"
 
 namespace penstock {
 

@@ -4,8 +4,6 @@
 
 #include "penstock/base/error.h"
 #include "penstock/model/loss.h"
-#include "penstock/model/loss_checks.h"
-#include "penstock/model/mean_loss.h"
 #include "tests/base/error_text.h"
 
 namespace penstock::test::loss_test {

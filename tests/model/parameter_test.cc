@@ -1,12 +1,12 @@
 // Raw parameters and ties in graphs and stages.
-#include "penstock/model/parameter.h"
+#include "penstock/model/layer.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
 #include "penstock/model/model.h"
-#include "penstock/model/ties.h"
+#include "penstock/model/stages.h"
 #include "tests/base/error_text.h"
 
 namespace penstock::test::parameter_test {

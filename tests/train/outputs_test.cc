@@ -8,7 +8,7 @@
 
 #include "penstock/data/data.h"
 #include "penstock/train/train.h"
-#include "penstock/world/resident_memory.h"
+#include "penstock/world/host_memory.h"
 #include "tests/base/error_text.h"
 #include "tests/model/auto_encoder.h"
 

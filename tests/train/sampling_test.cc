@@ -1,4 +1,4 @@
-#include "penstock/train/sampling.h"
+#include "penstock/train/generate.h"
 
 #include <gtest/gtest.h>
 

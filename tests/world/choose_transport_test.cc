@@ -1,8 +1,9 @@
-#include "penstock/world/choose_transport.h"
+#include "penstock/world/world_options.h"
 
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/launch_environment.h"
 
 namespace penstock::choose_transport_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "penstock/world/host_clock.h"
+#include "penstock/world/gather.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "penstock/base/error.h"
-#include "penstock/model/trace_graph.h"
+#include "penstock/model/graph.h"
 #include "penstock/runtime/partition_network.h"
 #include "penstock/runtime/profiler.h"
 

@@ -12,7 +12,7 @@
 #include "penstock/autotune/sample_size.h"
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
-#include "penstock/model/trace_graph.h"
+#include "penstock/model/graph.h"
 #include "penstock/plan/candidate.h"
 #include "penstock/plan/plan_report.h"
 #include "penstock/runtime/partition_network.h"

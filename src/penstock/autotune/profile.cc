@@ -12,7 +12,7 @@
 #include "penstock/autotune/measured_options.h"
 #include "penstock/autotune/sample_size.h"
 #include "penstock/base/error.h"
-#include "penstock/model/trace_graph.h"
+#include "penstock/model/graph.h"
 #include "penstock/plan/planner.h"
 #include "penstock/runtime/partition_network.h"
 #include "penstock/runtime/profiler.h"

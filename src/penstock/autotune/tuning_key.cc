@@ -12,14 +12,14 @@
 #include "penstock/autotune/measured_bytes.h"
 #include "penstock/base/error.h"
 #include "penstock/kernels/cpu_kernels.h"
-#include "penstock/model/trace_graph.h"
+#include "penstock/model/graph.h"
 #include "penstock/runtime/batch_axes.h"
 #include "penstock/runtime/fingerprint.h"
 #include "penstock/runtime/partition_network.h"
 #include "penstock/runtime/schedule_cache.h"
 #include "penstock/schedule/schedule.h"
-#include "penstock/world/cache_share.h"
 #include "penstock/world/device.h"
+#include "penstock/world/host_memory.h"
 
 namespace penstock {
 namespace {

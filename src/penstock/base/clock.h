@@ -1,6 +1,6 @@
 // The clock of the library: nanoseconds of the host's monotonic clock; and medians of measured times. All processes of
 // one host have the same clock, so that their times can be compared; the clocks of two hosts start at their boots
-// (world/host_clock.h).
+// (world/gather.h).
 #pragma once
 
 #include <algorithm>

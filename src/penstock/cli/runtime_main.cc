@@ -9,7 +9,7 @@
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/exit_codes.h"
 #include "penstock/cli/verbs.h"
-#include "penstock/world/reason.h"
+#include "penstock/world/failures.h"
 
 namespace penstock {
 namespace {

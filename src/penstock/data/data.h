@@ -9,7 +9,6 @@
 #include "penstock/base/split.h"
 #include "penstock/base/tensor.h"
 #include "penstock/data/sample_source.h"
-#include "penstock/data/tensor_source.h"
 #include "penstock/data/text.h"
 #include "penstock/data/transforms.h"
 

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "penstock/base/error.h"
-#include "penstock/data/ordered_source.h"
+#include "penstock/data/sample_source.h"
 
 namespace penstock {
 

@@ -1,16 +1,19 @@
+#include "penstock/data/data.h"
+
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <torch/types.h>
 
 #include "penstock/base/error.h"
-#include "penstock/data/data.h"
-#include "penstock/data/idx.h"
+#include "penstock/data/data_files.h"
 
 namespace penstock {
 namespace {
@@ -96,6 +99,74 @@ ImageSet load_mnist(const std::string& directory, DataPart part) {
 
 Loader mnist(const std::string& directory, const LoaderOptions& options) {
   return Loader(load_mnist(directory, DataPart::train), options);
+}
+
+namespace {
+
+constexpr std::size_t kMaxBytes = std::size_t{1} << 30;  // the whole set has 184 MB in 6 files
+
+/// Files of `folder` called `stem`*.bin, by name: data_batch_1.bin before data_batch_2.bin.
+std::vector<std::string> find_batches(const std::filesystem::path& folder, const std::string& stem) {
+  std::vector<std::string> found;
+  std::error_code code;  // ignored: an unreadable folder counts as absent, and the caller reports it
+  for (std::filesystem::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with(stem) && name.ends_with(".bin")) found.push_back(at->path().string());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+/// The folder at or below `root` with batches of the Python version of CIFAR-10; empty if there is none.
+std::string find_python_version(const std::filesystem::path& root) {
+  std::error_code code;
+  for (const auto& folder :
+       {root, root / "cifar-10-batches-py", root / "cifar10", root / "cifar10/cifar-10-batches-py"})
+    for (const char* name : {"data_batch_1", "test_batch"})
+      if (std::filesystem::is_regular_file(folder / name, code)) return folder.string();
+  return {};
+}
+
+std::vector<std::string> find_cifar10(const std::string& directory, DataPart part) {
+  const std::string stem = part == DataPart::train ? "data_batch" : "test_batch";
+  const std::filesystem::path root(directory);
+  for (const auto& folder :
+       {root, root / "cifar10", root / "cifar-10-batches-bin", root / "cifar10/cifar-10-batches-bin"})
+    if (std::vector<std::string> found = find_batches(folder, stem); !found.empty()) return found;
+  if (const std::string python = find_python_version(root); !python.empty())
+    throw DataError(say("no CIFAR-10 in the binary version in '", directory, "': '", python,
+                        "' holds the Python version, which is pickled; scripts/convert_cifar10.py '", python,
+                        "' makes the binary one beside it"));
+  throw DataError(say("no CIFAR-10 in '", directory, "' or its folders cifar10 and cifar-10-batches-bin: files '", stem,
+                      "*.bin' of the binary version are expected (scripts/fetch_data.sh cifar10 fetches them)"));
+}
+
+}  // namespace
+
+ImageSet load_cifar10(const std::string& directory, DataPart part) {
+  const std::vector<std::string> paths = find_cifar10(directory, part);
+  std::vector<std::vector<std::uint8_t>> files;
+  std::size_t count = 0;
+  for (const std::string& path : paths) {
+    files.push_back(read_whole_file(path, kMaxBytes));
+    count += count_cifar10_records(files.back(), path);
+  }
+
+  ImageSet set;
+  set.mean = {0.4914, 0.4822, 0.4465};
+  set.std = {0.2023, 0.1994, 0.2010};
+  set.images =
+      torch::empty({static_cast<std::int64_t>(count), 3, Cifar10Record::side, Cifar10Record::side}, torch::kUInt8);
+  set.labels = torch::empty({static_cast<std::int64_t>(count)}, torch::kInt64);
+  auto* image = set.images.data_ptr<std::uint8_t>();
+  auto* label = set.labels.data_ptr<std::int64_t>();
+  for (const std::vector<std::uint8_t>& file : files)
+    for (std::size_t at = 0; at < file.size(); at += Cifar10Record::bytes) {
+      *label++ = file[at];
+      std::memcpy(image, file.data() + at + 1, Cifar10Record::pixels);
+      image += Cifar10Record::pixels;
+    }
+  return set;
 }
 
 }  // namespace penstock

@@ -11,9 +11,9 @@
 
 #include "penstock/base/error.h"
 #include "penstock/data/data.h"
-#include "penstock/data/ordered_source.h"
-#include "penstock/data/permutation.h"
 #include "penstock/data/prefetcher.h"
+#include "penstock/data/sample_random.h"
+#include "penstock/data/sample_source.h"
 
 namespace penstock {
 namespace {

@@ -1,12 +1,26 @@
-// Random choices for one sample, a function of (seed, epoch, sample) alone. Free of LibTorch.
+// Random choices that are functions of a key alone: the order of an epoch, and the transforms of a sample. Free of
+// LibTorch.
+//
+// Runs must be repeatable on every platform, but std::shuffle differs between standard libraries and LibTorch's
+// generator between versions; hence an implementation of our own.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
+#include <vector>
 
 #include "penstock/base/hash.h"
 
 namespace penstock {
+
+/// The key of a permutation. Equal keys give equal orders, on every machine and in every version.
+struct ShuffleKey {
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+};
+
+/// A uniformly random order of 0..count-1: Fisher-Yates from the back, with splitmix64.
+std::vector<std::int64_t> permutation(std::int64_t count, const ShuffleKey& key);
 
 struct SampleKey {
   std::uint64_t seed = 0;

@@ -1,8 +1,11 @@
-// The interface from which a Loader reads samples of any kind.
+// The interface from which a Loader reads samples of any kind, and the samples of tensors in memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "penstock/base/split.h"
 #include "penstock/base/tensor.h"
@@ -35,5 +38,32 @@ class SampleSource {
   /// there. Prefer plain loops to tensor arithmetic: a kernel could start a second thread pool on a loader's thread.
   virtual Batch make(const Request& request) const = 0;
 };
+
+/// The numbers of an epoch's samples in order, and the end of each batch as an index into them.
+struct EpochOrder {
+  std::vector<std::int64_t> samples;
+  std::vector<std::size_t> ends;
+};
+
+/// For such a source, a Loader uses order() in place of its options batch_size, shuffle and drop_last.
+class OrderedSource : public SampleSource {
+ public:
+  /// A pure function. All epochs have the same number of batches.
+  virtual EpochOrder order(std::uint64_t seed, std::uint64_t epoch) const = 0;
+};
+
+/// The layout of the tensors and of the resulting batches, one entry per tensor, as in PipelineOptions::input_layout
+/// and target_layout. Tensors without an entry have their samples along dimension 0.
+struct TensorSourceOptions {
+  std::vector<TensorLayout> input_layout = {};
+  std::vector<TensorLayout> target_layout = {};
+};
+
+/// Makes a source of the samples of `inputs` and `targets`, which may be empty: `tensor_source({tokens, mask},
+/// labels)`. Tensors with layout Whole are part of every batch as they are. The source shares the tensors' memory: do
+/// not modify them while it lives. Throws ConfigError if the tensors differ in the number of samples, or if the inputs
+/// have none.
+std::shared_ptr<const SampleSource> tensor_source(const BatchTensors& inputs, const BatchTensors& targets = {},
+                                                  const TensorSourceOptions& options = {});
 
 }  // namespace penstock

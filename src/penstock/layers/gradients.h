@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "penstock/model/ties.h"
+#include "penstock/model/stages.h"
 
 namespace penstock {
 
@@ -49,8 +49,8 @@ class Gradients {
   /// Calls `write`, which adds to the buffer of one use, or overwrites all of it where `is_first`.
   void add_by(std::size_t use, const std::function<void(torch::Tensor& buffer, bool is_first)>& write);
   /// Adds one micro-batch's gradients, one per leaf; undefined ones add nothing, and sparse ones are made dense.
-  /// Gradients that come before those of an earlier micro-batch wait for these, so that sums are always made in ascending order. To be called once for every
-  /// micro-batch of a step, counted from 0.
+  /// Gradients that come before those of an earlier micro-batch wait for these, so that sums are always made in
+  /// ascending order. To be called once for every micro-batch of a step, counted from 0.
   void add_in_order(std::size_t micro_batch, Tensors gradients);
   /// The bytes of the gradients that wait for those of earlier micro-batches.
   std::int64_t waiting_bytes() const;

@@ -7,7 +7,7 @@
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
-#include "penstock/layers/autocast.h"
+#include "penstock/layers/thread_scopes.h"
 
 namespace penstock {
 

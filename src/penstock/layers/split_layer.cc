@@ -3,8 +3,7 @@
 #include <torch/autograd.h>
 
 #include "penstock/base/error.h"
-#include "penstock/layers/autocast.h"
-#include "penstock/layers/uncounted.h"
+#include "penstock/layers/thread_scopes.h"
 
 namespace penstock {
 namespace {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "penstock/model/layer.h"
-#include "penstock/model/parameter.h"
 
 namespace penstock {
 
@@ -117,5 +116,10 @@ class Cell {
 /// The implementation of Cell::load_state: copies `state` into the tensors of `own`, by name.
 void load_into(const std::map<std::string, torch::Tensor>& own, const std::map<std::string, torch::Tensor>& state,
                Cell::Missing missing);
+
+/// Returns a Cell whose layers are the modules of `modules`, under torch's names for them: "0", "1", ... or the names
+/// they were given. The pipeline starts from a copy of the modules' values and trains the parameters that require
+/// gradients. A module that occurs twice is one layer that is called twice. Throws ScheduleError if `modules` is empty.
+std::unique_ptr<Cell> from_sequential(const torch::nn::Sequential& modules);
 
 }  // namespace penstock

@@ -1,8 +1,11 @@
 #include "penstock/model/loss.h"
 
+#include <utility>
+
 #include <torch/nn/functional/loss.h>
 
 #include "penstock/base/error.h"
+#include "penstock/model/value.h"
 
 namespace penstock {
 namespace {
@@ -43,5 +46,36 @@ const Loss squared_error{"squared_error",
                            return (output - target).square().sum();
                          },
                          [](const torch::Tensor& target) { return static_cast<double>(target.numel()); }};
+
+Loss complete(Loss loss) {
+  require<ConfigError>(loss.sum || loss.sum_of_all, "the loss '", loss.name,
+                       "' has no function: give Loss::sum, the sum of the samples' losses, or make the loss with "
+                       "mean_loss(name, function)");
+  return loss;
+}
+
+torch::Tensor require_scalar(const std::string& name, torch::Tensor value) {
+  require<ConfigError>(value.defined(), "the loss '", name, "' returned an undefined tensor: return a scalar");
+  require<ConfigError>(value.dim() == 0, "the loss '", name, "' returned a tensor of shape ", value.sizes(),
+                       ", but a scalar is expected: return the sum of the samples' losses, loss.sum()");
+  return value;
+}
+
+Loss mean_loss(const std::string& name, BatchFunction<torch::Tensor> mean, TargetFunction weight) {
+  require<ConfigError>(static_cast<bool>(mean), "mean_loss '", name, "' has no function: give one that ",
+                       "returns the mean");
+  const bool needs_target = mean.targets() == TargetUse::first || weight.targets() == TargetUse::first;
+  Loss loss;
+  loss.name = name;
+  loss.sum = [name, needs_target, mean = std::move(mean), weight](const Tensors& outputs, const Tensors& targets) {
+    require<ConfigError>(!needs_target || !targets.empty(), "the loss '", name, "' takes a target, but the batch ",
+                         "has none: pass targets");
+    const double count = weight ? weight(targets) : static_cast<double>(outputs.front().size(0));
+    if (count == 0) return (outputs.front() * 0).sum();  // the mean of no elements is NaN
+    return require_scalar(name, mean(outputs, targets)) * count;
+  };
+  loss.weight = std::move(weight);
+  return loss;
+}
 
 }  // namespace penstock

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "penstock/base/error.h"
-#include "penstock/model/pass_through.h"
 
 namespace penstock {
 namespace {
@@ -73,6 +72,150 @@ StagedGraph partition_graph(Graph graph, std::vector<StageId> stage_of_node, int
   staged.graph = std::move(graph);
   staged.stage_of_node = std::move(stage_of_node);
   return staged;
+}
+
+namespace {
+
+const char* kind(const Node& node) { return node.is_layer() ? "layer" : "function"; }
+
+const Node* first_annotated(const Graph& graph) {
+  const auto found = std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.stage; });
+  return found == graph.nodes.end() ? nullptr : &*found;
+}
+
+/// For each node, whether it depends on no graph input.
+std::vector<bool> find_rootless(const Graph& graph) {
+  std::vector<bool> rootless;
+  for (const Node& node : graph.nodes)
+    rootless.push_back(std::all_of(node.inputs.begin(), node.inputs.end(), [&](const ValueRef& input) {
+      return !input.is_graph_input() && rootless[static_cast<std::size_t>(input.node)];
+    }));
+  return rootless;
+}
+
+/// Gives nodes that depend on no graph input and have no annotation the stage of their first user: on an earlier stage,
+/// the value of a raw parameter would have to be sent with every micro-batch.
+void follow_users(const Graph& graph, const std::vector<bool>& rootless, int stages,
+                  std::vector<StageId>& stage_of_node) {
+  std::vector<StageId> first_user(graph.nodes.size(), StageId(stages - 1));
+  for (std::size_t n = graph.nodes.size(); n-- > 0;) {
+    if (rootless[n] && !graph.nodes[n].stage) stage_of_node[n] = first_user[n];
+    for (const ValueRef& input : graph.nodes[n].inputs) {
+      if (input.is_graph_input()) continue;
+      StageId& first = first_user[static_cast<std::size_t>(input.node)];
+      first = std::min(first, stage_of_node[n]);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAdvice& advice) {
+  require<ScheduleError>(stages >= 1, "a pipeline has at least one stage, not ", stages);
+  if (stages == 1) return std::vector<StageId>(graph.nodes.size(), StageId(0));
+  const std::vector<bool> rootless = find_rootless(graph);
+  const Node* annotated = first_annotated(graph);
+  if (!annotated) {
+    std::vector<StageId> partition = advice.partition(graph);
+    follow_users(graph, rootless, stages, partition);
+    return partition;
+  }
+
+  std::vector<StageId> stage_of_node;
+  for (const Node& node : graph.nodes) {
+    StageId latest(0);
+    std::string latest_name = "the network's input";
+    for (const ValueRef& input : node.inputs) {
+      if (input.is_graph_input()) continue;
+      const StageId stage = stage_of_node[static_cast<std::size_t>(input.node)];
+      if (stage >= latest) {
+        latest = stage;
+        latest_name = say("'", graph.nodes[static_cast<std::size_t>(input.node)].name, "'");
+      }
+    }
+    if (!node.stage) {
+      require<ScheduleError>(!node.is_layer() || node.is_parameter() || advice.parameters(node) == 0, "layer '",
+                             node.name, "' has parameters but no pipeline_stage, while '", annotated->name, "' has ",
+                             annotated->stage.value_or(0), ": give '", node.name, "' a stage too");
+      stage_of_node.push_back(latest);
+      continue;
+    }
+    const int stage = *node.stage;
+    require<ScheduleError>(stage >= 0 && stage < stages, kind(node), " '", node.name, "' has pipeline_stage ", stage,
+                           ", but the pipeline has ", stages, " stages (stages are 0..", stages - 1, ")");
+    require<ScheduleError>(stage >= latest.value(), kind(node), " '", node.name, "' on stage ", stage, " needs ",
+                           latest_name, " on stage ", latest.value(), ": stages must not decrease along the data flow");
+    stage_of_node.push_back(StageId(stage));
+  }
+  follow_users(graph, rootless, stages, stage_of_node);
+  return stage_of_node;
+}
+
+std::vector<StageId> add_pass_nodes(Graph& graph, std::vector<StageId>& stage_of_node, int stages) {
+  std::vector<StageId> empty;
+  std::map<ValueRef, ValueRef> passes;  // for the output of each pass node, the value that it passes on
+  const StageId last(stages - 1);
+  for (StageId stage(0); stage <= last; stage = stage.next()) {
+    if (std::find(stage_of_node.begin(), stage_of_node.end(), stage) != stage_of_node.end()) continue;
+    empty.push_back(stage);
+
+    const auto made_before = [&](const ValueRef& v) {
+      return v.is_graph_input() || stage_of_node[static_cast<std::size_t>(v.node)] < stage;
+    };
+    std::set<ValueRef> crossing;
+    for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+      if (stage_of_node[n] > stage)
+        std::copy_if(graph.nodes[n].inputs.begin(), graph.nodes[n].inputs.end(),
+                     std::inserter(crossing, crossing.end()), made_before);
+    std::copy_if(graph.outputs.begin(), graph.outputs.end(), std::inserter(crossing, crossing.end()), made_before);
+
+    const std::size_t nodes_before = graph.nodes.size();
+    for (const ValueRef& value : crossing) {
+      const ValueRef passed{static_cast<int>(graph.nodes.size()), 0};
+      for (std::size_t n = 0; n < nodes_before; ++n)
+        if (stage_of_node[n] > stage)
+          std::replace(graph.nodes[n].inputs.begin(), graph.nodes[n].inputs.end(), value, passed);
+      std::replace(graph.outputs.begin(), graph.outputs.end(), value, passed);
+      Node pass;
+      const ValueRef origin = passes.contains(value) ? passes.at(value) : value;
+      passes[passed] = origin;
+      pass.name = say("pass ", graph.name_of(origin), " through stage ", stage.value());
+      // A view, so that the value gets a node in the autograd graph at no cost; it passes gradients through unchanged.
+      pass.function = [](const Tensors& x) { return Tensors{x[0].defined() ? x[0].view_as(x[0]) : x[0]}; };
+      pass.inputs = {value};
+      graph.nodes.push_back(std::move(pass));
+      stage_of_node.push_back(stage);
+    }
+  }
+  return empty;
+}
+
+StageId ParameterUses::owner() const {
+  const auto first = std::min_element(list.begin(), list.end(),
+                                      [](const ParameterUse& a, const ParameterUse& b) { return a.stage < b.stage; });
+  return first->stage;
+}
+
+bool ParameterUses::is_tied() const {
+  return std::any_of(list.begin(), list.end(),
+                     [&](const ParameterUse& use) { return use.stage != list.front().stage; });
+}
+
+bool ParameterUses::are_on(StageId stage) const {
+  return std::any_of(list.begin(), list.end(), [&](const ParameterUse& use) { return use.stage == stage; });
+}
+
+ParameterUses uses_of(const StagedGraph& staged, const LayerRecord& owner, const std::string& parameter) {
+  ParameterUses uses;
+  for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n) {
+    const Node& node = staged.graph.nodes[n];
+    const bool own = node.layer.get() == &owner;
+    const bool tied = std::any_of(node.ties.begin(), node.ties.end(), [&](const auto& tie) {
+      return tie.second.layer.get() == &owner && tie.second.name == parameter;
+    });
+    if (own || tied) uses.list.push_back({static_cast<int>(n), staged.stage_of_node[n]});
+  }
+  return uses;
 }
 
 }  // namespace penstock

@@ -57,4 +57,30 @@ std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAd
 /// that uses it. A stage without nodes passes on the values that cross it, and adds a warning.
 StagedGraph partition_graph(Graph graph, std::vector<StageId> stage_of_node, int stages);
 
+/// Adds a "pass" node to every stage that has no node, for each value that is produced before it and used after it (or,
+/// on the last stage, returned by the network). Returns the stages that had no node.
+std::vector<StageId> add_pass_nodes(Graph& graph, std::vector<StageId>& stage_of_node, int stages);
+
+/// One call that uses a parameter.
+struct ParameterUse {
+  int node = 0;
+  StageId stage;
+};
+
+/// All uses of one parameter, in graph order.
+struct ParameterUses {
+  std::vector<ParameterUse> list;
+
+  /// The lowest stage that uses it. The owner stage sums its gradient, saves it and counts it in norms.
+  StageId owner() const;
+  /// Whether several stages use it.
+  bool is_tied() const;
+  /// Whether `stage` uses it.
+  bool are_on(StageId stage) const;
+};
+
+/// The uses of `parameter` of `owner` (which is itself not tied to another one): by calls of its own layer and by calls
+/// of the layers that are tied to it. Empty if `owner` has no such parameter.
+ParameterUses uses_of(const StagedGraph& staged, const LayerRecord& owner, const std::string& parameter);
+
 }  // namespace penstock

@@ -2,6 +2,7 @@
 // traced.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -9,9 +10,47 @@
 #include <vector>
 
 #include "penstock/base/tensor.h"
-#include "penstock/model/size.h"
 
 namespace penstock {
+
+/// Either a number or, for a symbolic value, a multiple of the number of samples. That number differs between
+/// micro-batches and is unknown while a network is traced, so such a size cannot convert to a number: the conversion
+/// throws ScheduleError. It can be multiplied, divided and passed to view(), reshape() and expand(): write
+/// `auto n = x.size(0)`.
+class Size {
+ public:
+  template <std::integral Number>
+  Size(Number number) : factor_(static_cast<std::int64_t>(number)) {}  // NOLINT: numbers are sizes
+  /// `factor` times the number of samples.
+  static Size of_samples(std::int64_t factor);
+
+  operator std::int64_t() const;  // NOLINT: sizes are used as numbers
+  bool is_number() const { return !is_of_samples_; }
+  /// The number, or the factor of the number of samples.
+  std::int64_t factor() const { return factor_; }
+
+  friend Size operator*(const Size& a, const Size& b);
+  /// Throws ScheduleError if a multiple of the number of samples is not divisible by `b`.
+  friend Size operator/(const Size& a, const Size& b);
+  template <std::integral Number>
+  friend Size operator*(const Size& a, Number b) {
+    return a * Size(b);
+  }
+  template <std::integral Number>
+  friend Size operator*(Number a, const Size& b) {
+    return Size(a) * b;
+  }
+  template <std::integral Number>
+  friend Size operator/(const Size& a, Number b) {
+    return a / Size(b);
+  }
+
+ private:
+  std::int64_t factor_ = 0;
+  bool is_of_samples_ = false;
+};
+
+using Sizes = std::vector<Size>;
 
 using Tensors = std::vector<torch::Tensor>;
 using TensorFunction = std::function<Tensors(const Tensors&)>;
@@ -45,7 +84,7 @@ class Value {
   const torch::Tensor& tensor() const;
 
   // For a symbolic value these functions need a sample (PipelineOptions::sample): the calls so far run on zeros of the
-  // sample's shape (model/traced_shapes.h). Without a sample they throw ScheduleError. Negative dimensions count from
+  // sample's shape (model/graph.h). Without a sample they throw ScheduleError. Negative dimensions count from
   // the end.
   Size size(std::int64_t dimension) const;
   Sizes sizes() const;
@@ -107,7 +146,7 @@ struct TracedShape {
   torch::ScalarType type = torch::ScalarType::Float;
 };
 
-/// The owner of symbolic values: records every call on them as a node of a graph. Implemented in model/trace_graph.cc.
+/// The owner of symbolic values: records every call on them as a node of a graph. Implemented in model/graph.cc.
 /// At most one exists per thread, and only while trace_graph runs a network's forward.
 class Tracer {
  public:

@@ -1,6 +1,6 @@
 #include "penstock/runtime/batch_rows.h"
 
-#include "penstock/layers/uncounted.h"
+#include "penstock/layers/thread_scopes.h"
 #include "penstock/runtime/compare_batches.h"
 
 namespace penstock {

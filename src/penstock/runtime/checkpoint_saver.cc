@@ -22,8 +22,8 @@
 #include "penstock/runtime/saver_parts.h"
 #include "penstock/transport/world_aborted.h"
 #include "penstock/world/collectives.h"
+#include "penstock/world/failures.h"
 #include "penstock/world/rank_watch.h"
-#include "penstock/world/reason.h"
 
 namespace penstock {
 namespace {

@@ -7,7 +7,7 @@
 #include "penstock/model/stages.h"
 #include "penstock/runtime/batch_axes.h"
 #include "penstock/runtime/options.h"
-#include "penstock/world/preflight.h"
+#include "penstock/world/agreement.h"
 #include "penstock/world/world.h"
 
 namespace penstock {

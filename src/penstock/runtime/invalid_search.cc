@@ -7,7 +7,7 @@
 #include "penstock/runtime/invalid_loss.h"
 #include "penstock/runtime/job_results.h"
 #include "penstock/world/collectives.h"
-#include "penstock/world/reason.h"
+#include "penstock/world/failures.h"
 
 namespace penstock {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "penstock/base/device_copy.h"
-#include "penstock/layers/autocast.h"
-#include "penstock/model/loss_checks.h"
+#include "penstock/layers/thread_scopes.h"
+#include "penstock/model/loss.h"
 #include "penstock/runtime/invalid_loss.h"
 #include "penstock/transport/device_hand_over.h"
 

@@ -8,7 +8,7 @@
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
-#include "penstock/model/trace_graph.h"
+#include "penstock/model/graph.h"
 #include "penstock/plan/partition.h"
 
 namespace penstock {

@@ -6,13 +6,13 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/checkpoint/checkpoint_reader.h"
-#include "penstock/layers/autocast.h"
-#include "penstock/model/loss_checks.h"
+#include "penstock/layers/thread_scopes.h"
+#include "penstock/model/loss.h"
 #include "penstock/runtime/parameter_updater.h"
 #include "penstock/runtime/partition_network.h"
 #include "penstock/schedule/schedule.h"
+#include "penstock/world/agreement.h"
 #include "penstock/world/device.h"
-#include "penstock/world/preflight.h"
 
 namespace penstock {
 namespace {

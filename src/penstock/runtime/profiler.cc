@@ -13,10 +13,9 @@
 #include "penstock/trace/account.h"
 #include "penstock/trace/recorder.h"
 #include "penstock/world/agreement.h"
-#include "penstock/world/cache_share.h"
 #include "penstock/world/collectives.h"
 #include "penstock/world/gather.h"
-#include "penstock/world/resident_memory.h"
+#include "penstock/world/host_memory.h"
 
 namespace penstock {
 namespace {
@@ -69,8 +68,8 @@ TimedSteps put_together(const StagedGraph& staged, const std::vector<NodeTimes>&
   return steps;
 }
 
-/// Writes the layers of each stage and, if known, their costs into the trace's settings, for advise(). Writes nothing if
-/// a stage has no layers.
+/// Writes the layers of each stage and, if known, their costs into the trace's settings, for advise(). Writes nothing
+/// if a stage has no layers.
 void note_layers(const StagedGraph& staged, const std::string& layer_costs, Trace& trace) {
   const StageLayers layers = layers_by_stage(staged);
   // A name with a separator would break the list, which is then left out of the trace.

@@ -9,7 +9,6 @@
 #include "penstock/runtime/invalid_search.h"
 #include "penstock/runtime/pipeline_states.h"
 #include "penstock/world/failures.h"
-#include "penstock/world/reason.h"
 
 namespace penstock {
 namespace {

@@ -7,11 +7,11 @@
 
 #include "penstock/base/device_copy.h"
 #include "penstock/base/error.h"
-#include "penstock/layers/backward_thread.h"
 #include "penstock/layers/fast_layers.h"
 #include "penstock/layers/split_layers.h"
+#include "penstock/layers/thread_scopes.h"
 #include "penstock/trace/recorder.h"
-#include "penstock/world/reason.h"
+#include "penstock/world/failures.h"
 
 namespace penstock {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "penstock/layers/layer_clock.h"
 #include "penstock/runtime/stage.h"
-#include "penstock/world/rank_device.h"
+#include "penstock/world/device.h"
 
 namespace penstock {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "penstock/base/error.h"
-#include "penstock/layers/autocast.h"
+#include "penstock/layers/thread_scopes.h"
 #include "penstock/runtime/compare_batches.h"
 #include "penstock/runtime/invalid_search.h"
 #include "penstock/transport/device_hand_over.h"

@@ -23,7 +23,7 @@
 #include "penstock/runtime/stage_placement.h"
 #include "penstock/runtime/step_job.h"
 #include "penstock/trace/recorder.h"
-#include "penstock/world/rank_device.h"
+#include "penstock/world/device.h"
 
 namespace penstock {
 

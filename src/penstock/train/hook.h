@@ -1,12 +1,17 @@
-// Callbacks of a Trainer: derive from Hook. train/hooks.h contains ready-made hooks.
+// Callbacks of a Trainer: derive from Hook. train/hooks.h contains ready-made hooks; a HookList calls them.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "penstock/checkpoint/manifest.h"
+#include "penstock/runtime/result.h"
 
 namespace penstock {
 
@@ -42,7 +47,7 @@ struct StepReport {
   std::optional<double> gradient_norm = {};  // before clipping; unset if the pipeline does not clip
   std::optional<bool> update_skipped = {};   // whether a gradient was not finite; unset unless precision is fp16
   // Set with TrainerOptions::measure; they cover the ranks of this process only (all ranks, if ranks are threads).
-  /// Idle fraction of the ranks' time from the begin of the first instruction to the end of the last.
+  /// Idle fraction of the ranks' time from the start of the first instruction to the end of the last.
   std::optional<double> bubble = {};
   std::optional<int> peak_activations = {};              // largest number of live micro-batches of a rank so far
   std::optional<std::int64_t> peak_resident_bytes = {};  // of this process so far
@@ -118,8 +123,8 @@ class Hook {
 
   /// Checkpoints contain the states of all hooks. A hook whose callbacks depend on earlier ones overrides both: save()
   /// returns what load() needs, in a later run of the program, to continue as if the training had not been interrupted.
-  /// load() is called after before_train(). Of hooks with different states on several processes, that of the main
-  /// process is stored and given to all. Text in a state is UTF-8.
+  /// load() is called after before_train(). If the states of a hook differ between processes, the main process's state
+  /// is stored, and all processes load it. Text in a state is UTF-8.
   virtual StateValues save() const { return {}; }
   virtual void load(const StateValues&) {}
   /// Finds the state of a hook in a checkpoint; hooks of one name are numbered in their order. Default: the class's.
@@ -141,7 +146,7 @@ class Hook {
   virtual void after_skipped_step(const SkippedStep&) {}
 
   /// A test is one pass over the test set: after epochs (TrainerOptions::evaluate_every) and in Trainer::evaluate.
-  /// Where the training ends in the middle of one (TrainerOptions::stop_when), no after_test follows.
+  /// No after_test follows if the training ends in the middle of a test (TrainerOptions::stop_when).
   virtual void before_test(const TrainingPosition&) {}
   virtual void after_test(const EvaluationReport&) {}
   virtual void before_test_step(const TrainingPosition&) {}
@@ -157,6 +162,34 @@ class Hook {
 
  private:
   int priority_;
+};
+
+/// Owns the hooks. Used by the Trainer's thread.
+class HookList {
+ public:
+  /// Sorts `hook` after the hooks of equal priority.
+  void add(std::unique_ptr<Hook> hook);
+
+  /// Calls the function of every hook, as in call(&Hook::after_epoch, report).
+  template <class... Parameters>
+  void call(void (Hook::*function)(Parameters...), const std::type_identity_t<Parameters>&... arguments) const {
+    for (const auto& hook : hooks_) ((*hook).*function)(arguments...);
+  }
+
+  /// Whether a hook wants the outputs of tests (`least` = of_tests), or those of training steps too (of_all).
+  bool want_outputs(WantsOutputs least) const;
+  /// Passes the outputs of a training step, or of a step of a test, to the hooks that want them, if this process has
+  /// the outputs.
+  void report_outputs(const StepResult& result, const StepReport& report) const;
+  void report_outputs(const StepResult& result, const TestStepReport& report) const;
+
+  /// The states of all hooks that have one, by "hook.MyHook", or "hook.MyHook-2" for the second hook of this name.
+  std::map<std::string, StateValues> states() const;
+  /// Restores the state of each hook that has one in `states`.
+  void load(const std::map<std::string, StateValues>& states) const;
+
+ private:
+  std::vector<std::unique_ptr<Hook>> hooks_;
 };
 
 }  // namespace penstock

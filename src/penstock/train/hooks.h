@@ -51,7 +51,7 @@ std::unique_ptr<Hook> tensorboard_hook(const std::string& directory);
 std::unique_ptr<Hook> epoch_log_hook(std::ostream& out);
 
 /// Writes `epoch: 1 step: 1, loss is 4.61`, both counted from 1, every `every` steps of an epoch. Throws Failure if a
-/// reported loss is infinite or not a number, as it may be with OnNan::go_on alone. `out` must outlive the hook.
+/// reported loss is infinite or not a number, which happens only with OnNan::go_on. `out` must outlive the hook.
 std::unique_ptr<Hook> loss_monitor_hook(std::ostream& out, std::int64_t every = 1);
 
 /// Writes `epoch: 0, 8000 samples in 3.2 s: 2500 samples/s` after each epoch, followed by tokens/s if targets have more

@@ -89,10 +89,33 @@ void load_state_into(const std::vector<std::string>& names, const std::vector<St
       }
 }
 
-class Sgd : public Optimizer {
+/// The parameters, learning rate and state of an optimiser with options of type `Options`.
+template <class Options>
+class FusedOptimizer : public Optimizer {
  public:
-  Sgd(const std::vector<NamedParameter>& named, const SgdOptions& options)
-      : names_(names_of(named)), parameters_(dense_values_of(named)), options_(options) {
+  FusedOptimizer(const std::vector<NamedParameter>& named, const Options& options)
+      : names_(names_of(named)), parameters_(dense_values_of(named)), options_(options) {}
+
+  void set_learning_rate(double rate) override {
+    check_rate(rate);
+    options_.learning_rate = rate;
+  }
+  std::optional<double> learning_rate() const override { return options_.learning_rate; }
+
+  OptimizerState state() const override { return state_in(names_, slots()); }
+  void load_state(const OptimizerState& state) override { load_state_into(names_, slots(), state); }
+
+ protected:
+  virtual std::vector<StateSlot> slots() const = 0;
+
+  std::vector<std::string> names_;
+  TensorList parameters_;
+  Options options_;
+};
+
+class Sgd : public FusedOptimizer<SgdOptions> {
+ public:
+  Sgd(const std::vector<NamedParameter>& named, const SgdOptions& options) : FusedOptimizer(named, options) {
     // With momentum 0 the kernel takes no buffers. Otherwise v starts as the first gradient: 0 * momentum + g.
     if (options_.momentum != 0) momenta_ = zeros_like(parameters_);
   }
@@ -108,33 +131,20 @@ class Sgd : public Optimizer {
                     /*is_first_step=*/false);
   }
 
-  void set_learning_rate(double rate) override {
-    check_rate(rate);
-    options_.learning_rate = rate;
-  }
-  std::optional<double> learning_rate() const override { return options_.learning_rate; }
-
-  OptimizerState state() const override { return state_in(names_, slots()); }
-  void load_state(const OptimizerState& state) override { load_state_into(names_, slots(), state); }
-
  private:
-  std::vector<StateSlot> slots() const { return {{"momentum", momenta_}}; }
+  std::vector<StateSlot> slots() const override { return {{"momentum", momenta_}}; }
 
-  std::vector<std::string> names_;
-  TensorList parameters_, momenta_;
-  SgdOptions options_;
+  TensorList momenta_;
 };
 
-class Adam : public Optimizer {
+class Adam : public FusedOptimizer<AdamOptions> {
  public:
   enum class Decay { in_gradient, of_parameter };
 
   Adam(const std::vector<NamedParameter>& named, const AdamOptions& options, Decay decay)
-      : names_(names_of(named)),
-        parameters_(dense_values_of(named)),
+      : FusedOptimizer(named, options),
         averages_(zeros_like(parameters_)),
         squares_(zeros_like(parameters_)),
-        options_(options),
         decay_(decay) {
     for (const torch::Tensor& parameter : parameters_)
       steps_.push_back(torch::zeros({}, parameter.options().dtype(torch::kFloat32)));
@@ -159,21 +169,12 @@ class Adam : public Optimizer {
       step_with([](auto&&... all) { at::_fused_adamw_(all...); });
   }
 
-  void set_learning_rate(double rate) override {
-    check_rate(rate);
-    options_.learning_rate = rate;
-  }
-  std::optional<double> learning_rate() const override { return options_.learning_rate; }
-
-  OptimizerState state() const override { return state_in(names_, slots()); }
-  void load_state(const OptimizerState& state) override { load_state_into(names_, slots(), state); }
-
  private:
-  std::vector<StateSlot> slots() const { return {{"exp_avg", averages_}, {"exp_avg_sq", squares_}, {"step", steps_}}; }
+  std::vector<StateSlot> slots() const override {
+    return {{"exp_avg", averages_}, {"exp_avg_sq", squares_}, {"step", steps_}};
+  }
 
-  std::vector<std::string> names_;
-  TensorList parameters_, averages_, squares_, steps_;
-  AdamOptions options_;
+  TensorList averages_, squares_, steps_;
   Decay decay_;
 };
 

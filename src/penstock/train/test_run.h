@@ -8,7 +8,6 @@
 #include "penstock/data/data.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/train/hook.h"
-#include "penstock/train/hook_list.h"
 
 namespace penstock {
 
@@ -20,9 +19,9 @@ struct TestRun {
   std::function<bool()> ends_early = nullptr;
 };
 
-/// Evaluates `pipeline` on `test`. Collective. The results are exact for batches of any size: means of sums over all
-/// samples, not of the batches' means. None where the test ended early, for which no after_test is called. Passes on
-/// exceptions of hooks and of the loader.
+/// Evaluates `pipeline` on `test`. Collective. The results are exact for batches of any size: sums over all samples are
+/// divided, not the batches' means averaged. Returns none if the test ended early; after_test is not called then.
+/// Passes on exceptions of hooks and of the loader.
 std::optional<EvaluationReport> run_test(Pipeline& pipeline, Loader& test, const HookList& hooks, TestRun run);
 
 }  // namespace penstock

@@ -11,7 +11,7 @@
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/runtime/batch_axes.h"
 #include "penstock/train/test_run.h"
-#include "penstock/world/resident_memory.h"
+#include "penstock/world/host_memory.h"
 
 namespace penstock {
 namespace {
@@ -49,6 +49,7 @@ Trainer::Trainer(Pipeline& pipeline, const TrainerOptions& options)
 
 void Trainer::insert(std::unique_ptr<Hook> hook) {
   Hook& added = *hook;
+  if (auto* checkpoints = dynamic_cast<CheckpointHook*>(&added)) checkpoints_ = checkpoints;
   hooks_.add(std::move(hook));
   added.attached(*this);
 }

@@ -10,13 +10,11 @@
 
 #include "penstock/data/data.h"
 #include "penstock/runtime/pipeline.h"
+#include "penstock/train/checkpoint_hook.h"
 #include "penstock/train/hook.h"
-#include "penstock/train/hook_list.h"
 #include "penstock/train/lr_schedule.h"
-#include "penstock/train/progress.h"
 #include "penstock/train/skipped_steps.h"
 #include "penstock/train/step_agreement.h"
-#include "penstock/train/training_saver.h"
 
 namespace penstock {
 
@@ -48,7 +46,7 @@ struct TrainerOptions {
   bool measure = false;  // fill StepReport's bubble, peak_activations and peak_resident_bytes
   /// Asked before every step, and between the steps of a test, on every process (several processes follow the first
   /// that answers within a quarter of a second). An answer ends fit() after the submitted steps, without the epoch's
-  /// report and test, and with a checkpoint where a CheckpointHook is added. A test that it interrupts is run again, as
+  /// report and test, and with a checkpoint if a CheckpointHook was added. A test that it interrupts is run again, as
   /// a whole, by the training that resumes from this checkpoint. Null: never.
   std::function<std::optional<StopRequest>()> stop_when = nullptr;
 };
@@ -70,7 +68,7 @@ class Trainer {
     return added;
   }
 
-  /// Trains on `train` and evaluates on `test` unless it is null. Collective. Throws InvalidLoss where
+  /// Trains on `train` and evaluates on `test` unless it is null. Collective. Throws InvalidLoss if
   /// TrainerOptions::on_nan stops the training, which leaves the pipeline usable; ConfigError for batches with fewer
   /// samples than micro-batches; and passes on exceptions of hooks and loaders.
   void fit(Loader& train, Loader* test = nullptr);
@@ -80,7 +78,7 @@ class Trainer {
   /// (Pipeline::load). The next fit() begins where that checkpoint was written, in the middle of an epoch too, and
   /// calls the hooks' load(). Its steps are, to the last bit, those of a training that was never interrupted if the
   /// settings of Pipeline::bit_settings() are the same, which may otherwise change: then a warning names what differs.
-  /// Returns false, and changes nothing, where there is no usable checkpoint. Collective. Throws as Pipeline::load().
+  /// Returns false, and changes nothing, if there is no usable checkpoint. Collective. Throws as Pipeline::load().
   bool resume(const std::string& path);
   /// Why the last fit() ended before its goal (TrainerOptions::stop_when); unset if it did not.
   const std::optional<StopRequest>& interrupted() const { return interrupted_; }
@@ -106,9 +104,6 @@ class Trainer {
   /// Adds the metric `correct`, along the class dimension of the pipeline's loss.
   void track_accuracy();
 
-  /// For CheckpointHook: it is asked before every step whether to save.
-  void write_checkpoints_with(TrainingSaver& saver) { checkpoints_ = &saver; }
-
   Pipeline& pipeline() const { return pipeline_; }
   const TrainerOptions& options() const { return options_; }
 
@@ -127,7 +122,7 @@ class Trainer {
   void write_last_checkpoint();
   void return_to_checkpoint(const InvalidLoss& refusal, const Loader& train);
   /// To be called before a step is submitted: writes a checkpoint that is due, between two updates. Reports `pending`
-  /// first. Returns false where the training is to end.
+  /// first. Returns false if the training is to end.
   bool prepare_step(const TrainingPosition& next, std::optional<Pending>& pending, Epoch& epoch);
   /// The end of the training that this process requests, if it does.
   StepRequests stop_request() const;
@@ -136,17 +131,17 @@ class Trainer {
   std::function<double(const TrainingPosition&)> learning_rate(const Limits& limits) const;
   void run_epochs(Loader& train, Loader* test);
   void run_epoch(Loader& train, Epoch& epoch);
-  /// Runs the test that is due behind the last step, then moves progress_ to the next epoch if this one is complete.
+  /// Runs the test that is due after the last step, then moves progress_ to the next epoch if this one is complete.
   void end_epoch(const Limits& limits, Loader* test);
-  /// Whether all processes end the test behind its last step so far, because the training is to end.
+  /// Whether all processes end the test after its last step so far, because the training is to end.
   bool interrupts_test();
   void require_full(const StepReport& first) const;
   void report(const Pending& pending, Epoch& epoch);
-  /// Moves progress_ behind a step of `epoch`.
+  /// Moves progress_ to the position after a step of `epoch`.
   void advance(const Epoch& epoch, std::int64_t step);
-  /// Whether the step was not refused; otherwise leaves it out or throws, as TrainerOptions::on_nan says.
+  /// Returns whether the step was valid. Skips an invalid step or throws, as TrainerOptions::on_nan says.
   bool is_valid(const Pending& pending, Epoch& epoch);
-  /// None where the test was interrupted.
+  /// Returns none if the test was interrupted.
   std::optional<EvaluationReport> evaluate_after(std::int64_t epoch, Loader& test, bool may_end_early);
 
   Pipeline& pipeline_;
@@ -159,11 +154,11 @@ class Trainer {
     Manifest from;
     std::string folder;
   };
-  std::optional<Resumed> resumed_;  // the checkpoint from which the next fit() continues
-  TrainingProgress progress_;       // after the last step that was reported
-  TrainingSaver* checkpoints_ = nullptr;
-  std::optional<StepAgreement> agreement_;  // where processes have something to agree about
-  StepRequests requested_;                  // on all processes, and not done yet
+  std::optional<Resumed> resumed_;          // the checkpoint from which the next fit() continues
+  TrainingProgress progress_;               // after the last step that was reported
+  CheckpointHook* checkpoints_ = nullptr;   // is asked before every step whether to save
+  std::optional<StepAgreement> agreement_;  // if processes have something to agree about
+  StepRequests requested_;                  // by all processes, and not fulfilled yet
   std::int64_t completed_ = 0;              // training steps submitted in this fit()
   SkippedSteps skipped_;                    // the same
   std::int64_t last_report_ns_ = 0;

@@ -5,9 +5,9 @@
 namespace penstock {
 namespace {
 
-enum Phase : std::int32_t { to_rank_0, from_rank_0 };
+enum CollectivePhase : std::int32_t { to_rank_0, from_rank_0 };
 
-Tag in_phase(Tag tag, Phase phase) {
+Tag in_phase(Tag tag, CollectivePhase phase) {
   tag.to_stage = phase;
   return tag;
 }

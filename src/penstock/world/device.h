@@ -1,10 +1,12 @@
-// The device that a rank computes on.
+// The device that a rank computes on, and the stream on which it computes.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
 
 namespace penstock {
 
@@ -22,5 +24,35 @@ c10::Device device_of(c10::Device wanted, int local_rank);
 /// The number of `world_rank` among the ranks of its host: the launcher's local rank, or, without a launcher, the world
 /// rank itself.
 int local_rank_of(int world_rank);
+
+/// A plain value. On the CPU it has no stream, and all functions do nothing.
+class RankDevice {
+ public:
+  /// Takes a stream of the device's pool.
+  explicit RankDevice(c10::Device device);
+
+  c10::Device device() const { return device_; }
+  const std::optional<c10::Stream>& stream() const { return stream_; }
+  /// The calling thread waits until all work that was queued on the stream is complete.
+  void synchronize() const {
+    if (stream_) stream_->synchronize();
+  }
+
+ private:
+  c10::Device device_;
+  std::optional<c10::Stream> stream_;
+};
+
+/// While it lives, the rank's device is the calling thread's current one, and the rank's stream the current stream of
+/// it. Everything that a rank computes runs within one.
+class RankDeviceGuard {
+ public:
+  explicit RankDeviceGuard(const RankDevice& device) {
+    if (device.stream()) guard_.emplace(*device.stream());
+  }
+
+ private:
+  std::optional<c10::StreamGuard> guard_;
+};
 
 }  // namespace penstock

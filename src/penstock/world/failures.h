@@ -1,4 +1,4 @@
-// The failures of a world's steps, and whether they have been reported to the program.
+// The failures of a world's steps, their texts, and whether they have been reported to the program.
 #pragma once
 
 #include <exception>
@@ -9,6 +9,11 @@
 #include "penstock/base/error.h"
 
 namespace penstock {
+
+/// The message of `error`, without the stack frames that LibTorch appends to its own.
+std::string reason_of(const std::exception& error);
+/// The same for an exception of any type, such as "the int 42 was thrown". REQUIRES: `error` is not null.
+std::string reason_of(const std::exception_ptr& error);
 
 /// A step failed before any parameter was updated, and every rank abandoned this step alone. The pipeline and its world
 /// remain usable, with the parameters of the step before it.

@@ -13,11 +13,11 @@
 #include "penstock/base/log.h"
 #include "penstock/transport/joined_processes.h"
 #include "penstock/transport/launch_environment.h"
-#include "penstock/world/choose_transport.h"
 #include "penstock/world/collectives.h"
+#include "penstock/world/failures.h"
 #include "penstock/world/rank_watch.h"
-#include "penstock/world/reason.h"
 #include "penstock/world/worker.h"
+#include "penstock/world/world_options.h"
 
 namespace penstock {
 namespace {

@@ -1,4 +1,4 @@
-// Settings of a world: how many ranks, how messages travel, how long ranks wait for each other.
+// Settings of a world: how many ranks, how messages travel, how long ranks wait for each other. Free of LibTorch.
 #pragma once
 
 #include <chrono>
@@ -8,6 +8,7 @@
 namespace penstock {
 
 class JoinedProcesses;
+struct LaunchedAs;
 
 enum class TransportKind {
   automatic,  // MPI where mpirun started this process, Gloo where torchrun did, threads otherwise
@@ -34,5 +35,16 @@ struct WorldOptions {
   /// Processes: how long the constructor of the world waits until all processes have called it.
   std::chrono::milliseconds start_deadline = std::chrono::seconds(60);
 };
+
+/// The transports between processes that a build has.
+struct BuiltTransports {
+  bool mpi = false;
+  bool gloo = false;
+};
+
+/// Never TransportKind::automatic. A launcher's world of one process has nothing to join: gloo and nccl are threads
+/// there. Throws ConfigError for a choice that would run `launched.size` whole jobs side by side, or that this build or
+/// this launcher cannot serve.
+TransportKind choose_transport(TransportKind wanted, const LaunchedAs& launched, const BuiltTransports& built);
 
 }  // namespace penstock

@@ -1,0 +1,119 @@
+// The hooks that write numbers for other programs.
+#include "penstock/train/hooks.h"
+
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "penstock/base/json_text.h"
+#include "penstock/runtime/result.h"
+#include "penstock/train/event_file.h"
+
+namespace penstock {
+namespace {
+
+using Line = nlohmann::ordered_json;
+
+class JsonHook : public Hook {
+ public:
+  explicit JsonHook(std::ostream& out) : out_(out) {}
+
+  void after_step(const StepReport& report) override {
+    const double rate = report.seconds > 0 ? static_cast<double>(report.samples) / report.seconds : 0;
+    Line line{{"epoch", report.epoch}, {"step", report.step}, {"loss", report.loss}};
+    if (report.learning_rate) line["lr"] = *report.learning_rate;
+    if (report.gradient_norm) line["grad_norm"] = *report.gradient_norm;
+    if (report.update_skipped) line["update_skipped"] = *report.update_skipped;
+    line.update(Line{{"samples", report.samples}, {"step_ms", report.seconds * 1e3}, {"samples_per_s", rate}});
+    if (report.targets > report.samples && report.seconds > 0)
+      line["tokens_per_s"] = static_cast<double>(report.targets) / report.seconds;
+    if (report.bubble) line["bubble"] = *report.bubble;
+    if (report.peak_activations) line["peak_activations"] = *report.peak_activations;
+    if (report.peak_resident_bytes) line["peak_resident_bytes"] = *report.peak_resident_bytes;
+    write(line);
+  }
+
+  void after_skipped_step(const SkippedStep& report) override {
+    write({{"epoch", report.epoch},
+           {"step", report.step},
+           {"left_out", report.count},
+           {"reason", report.reason},
+           {"samples", report.samples}});
+  }
+
+  void after_test(const EvaluationReport& report) override {
+    Line line{{"epoch", report.epoch}, {"test_loss", report.loss}};
+    if (report.accuracy) line["test_accuracy"] = *report.accuracy;
+    for (const Counted& metric : report.metrics)
+      if (metric.name != correct.name) line["test_" + metric.name] = metric.mean;
+    line["test_samples"] = report.samples;
+    write(line);
+  }
+
+ private:
+  // Flushed per line, so that a killed run loses at most its last line.
+  void write(const Line& line) { out_ << json_text(line) + "\n" << std::flush; }
+
+  std::ostream& out_;
+};
+
+}  // namespace
+
+std::unique_ptr<Hook> json_hook(std::ostream& out) { return std::make_unique<JsonHook>(out); }
+
+namespace {
+
+class TensorBoardHook : public Hook {
+ public:
+  explicit TensorBoardHook(const std::string& directory) : file_(directory) {}
+
+  // Of a training that is resumed from a checkpoint that was written without this hook.
+  void before_epoch(const TrainingPosition& next) override { begin_at(next); }
+  void before_test(const TrainingPosition& behind) override { begin_at(behind); }
+  void after_step(const StepReport& report) override {
+    std::vector<Scalar> scalars{{"train/loss", report.loss}};
+    const auto add = [&](const char* tag, const auto& number) {
+      if (number) scalars.emplace_back(tag, static_cast<double>(*number));
+    };
+    add("train/learning_rate", report.learning_rate);
+    add("train/gradient_norm", report.gradient_norm);
+    if (report.seconds > 0) {
+      scalars.emplace_back("throughput/samples_per_second", static_cast<double>(report.samples) / report.seconds);
+      if (report.targets > report.samples)
+        scalars.emplace_back("throughput/tokens_per_second", static_cast<double>(report.targets) / report.seconds);
+    }
+    add("throughput/bubble", report.bubble);
+    add("memory/peak_activations", report.peak_activations);
+    add("memory/peak_resident_bytes", report.peak_resident_bytes);
+    file_.add(++steps_, scalars);
+  }
+
+  void after_test(const EvaluationReport& report) override {
+    std::vector<Scalar> scalars{{"test/loss", report.loss}};
+    if (report.accuracy) scalars.emplace_back("test/accuracy", *report.accuracy);
+    for (const Counted& metric : report.metrics)
+      if (metric.name != correct.name) scalars.emplace_back("test/" + metric.name, metric.mean);
+    file_.add(steps_, scalars);
+  }
+
+  // A later run continues the numbers of the steps.
+  StateValues save() const override { return {{"steps", steps_}}; }
+  void load(const StateValues& state) override { steps_ = whole_in(state, "steps"); }
+  std::string name() const override { return "tensorboard"; }
+
+ private:
+  void begin_at(const TrainingPosition& position) {
+    if (steps_ == 0) steps_ = position.completed;
+  }
+
+  EventFile file_;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Hook> tensorboard_hook(const std::string& directory) {
+  return std::make_unique<TensorBoardHook>(directory);
+}
+
+}  // namespace penstock
