@@ -165,8 +165,7 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
               "however long a layer or an evaluation takes");
   add_seconds(*job, "--stall-limit", world.stall_limit,
               "seconds without progress of a rank, alive or not, until a wait for it fails (default: none)");
-  add_seconds(*job, "--start-deadline", world.start_deadline,
-              "seconds within which all processes must have joined");
+  add_seconds(*job, "--start-deadline", world.start_deadline, "seconds within which all processes must have joined");
 }
 
 void JobFlags::add_tuning_to(CLI::App& app) {

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "penstock/base/error.h"
-#include "penstock/base/splitmix.h"
+#include "penstock/base/hash.h"
 #include "penstock/data/data_files.h"
 
 namespace penstock {

@@ -9,7 +9,7 @@
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
-#include "penstock/base/utf8.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 

@@ -16,7 +16,7 @@ StateValues state_of(const TrainingProgress& progress) {
                     {"epoch_steps", report.steps},           {"epoch_samples", report.samples},
                     {"epoch_targets", report.targets},       {"epoch_loss", report.loss},
                     {"epoch_weight", progress.epoch_weight}, {"epoch_left_out", report.skipped},
-                    {"left_out", progress.skipped.all},     {"left_out_in_a_row", progress.skipped.in_a_row}};
+                    {"left_out", progress.skipped.all},      {"left_out_in_a_row", progress.skipped.in_a_row}};
   if (progress.stopped) state["stopped"] = *progress.stopped;
   if (progress.owes_test) state["owes_test"] = std::int64_t{1};
   return state;

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "penstock/base/json_text.h"
+#include "penstock/base/json.h"
 #include "penstock/runtime/result.h"
 #include "penstock/train/event_file.h"
 
