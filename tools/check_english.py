@@ -24,7 +24,7 @@ EXEMPT = {"tests/arch/check_english_test.py"}  # its sentences are examples of t
 HABITS = {
     "where": (r"\b(?:places?|points?|lines?|columns?|positions?|folders?|directory|files?|pages?|hosts?|machines?|"
               r"address(?:es)?|from|shows?|sees?|knows?|known|tells?|told|reports?|prints?|finds?|records?|and|or) where"
-              r"|where (?:from|to)|-where|where-", r"\bwhere\b", "if, when"),
+              r"|where (?:from|to|\S+ (?:is|are|goes|went|lies)\b)|-where|where-", r"\bwhere\b", "if, when"),
     "alone": (r"\b(?:leaves? it|let|not) alone|-alone", r"\balone\b", "only"),
     "those of": (r"\bth(?:ose|at) of (?:them|which|course)", r"\bth(?:ose|at) of\b", "name the thing again, or its"),
     "give it": (r"[:;] give up", r"[:;] give\b", "pass, set, use"),
