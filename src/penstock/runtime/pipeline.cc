@@ -23,7 +23,7 @@ namespace penstock {
 namespace {
 
 /// This rank's contribution to the whole state: the parameters and buffers whose owner it is; none on replicas but 0.
-std::vector<std::pair<std::string, torch::Tensor>> state_of(const RankRunner& runner) {
+std::vector<std::pair<std::string, torch::Tensor>> owned_state(const RankRunner& runner) {
   std::vector<std::pair<std::string, torch::Tensor>> own;
   if (runner.context().replica() != Replica(0)) return own;
   for (const auto& stage : runner.stages())
@@ -187,7 +187,7 @@ std::map<std::string, torch::Tensor> Pipeline::state() {
   std::map<std::string, torch::Tensor> all;
   const Tag tag = impl_->runners->next_gathering();
   impl_->runners->run([&](RankRunner& runner) {
-    auto gathered = gather_tensors(runner.context(), tag, state_of(runner));
+    auto gathered = gather_tensors(runner.context(), tag, owned_state(runner));
     if (runner.context().rank == WorldRank(0)) all = std::move(gathered);
   });
   return all;
