@@ -259,7 +259,7 @@ TEST_P(OnDevices, the_program_reads_and_changes_tensors_of_ranks) {
 }
 
 TEST_P(OnDevices, traces_contain_the_times_of_the_device) {
-  DeepPipeline deep({.micro_batches = 4, .device = GetParam()});
+  DeepPipeline deep({.micro_batches = 4, .device = c10::Device(GetParam())});
   Pipeline& pipeline = deep.pipeline;
   constexpr std::int64_t second = 1'000'000'000;
   const std::int64_t begin = now_ns();
@@ -284,7 +284,7 @@ TEST_P(OnDevices, traces_contain_the_times_of_the_device) {
 }
 
 TEST_P(OnDevices, layers_are_timed_by_the_device) {
-  DeepPipeline deep({.micro_batches = 4, .schedule = "zb-h1", .device = GetParam()});
+  DeepPipeline deep({.micro_batches = 4, .schedule = "zb-h1", .device = c10::Device(GetParam())});
   Pipeline& pipeline = deep.pipeline;
   const TimedSteps timed = Profiler(pipeline).time_layers(torch::randn({8, 6}), torch::arange(8) % 4, 2);
   ASSERT_FALSE(timed.costs.layers.empty());

@@ -181,7 +181,8 @@ std::string toml_value(const CLI::Option& option, const std::string& text) {
 void add_config_flags(CLI::App& verb) {
   in_theme(verb, "Job");
   verb.add_option("--config", "a TOML file with these flags as its keys; flags on the command line take precedence");
-  verb.add_flag("--print-config", "print all flags with their values as such a file and exit");
+  const std::string description = "print all flags with their values as such a file and exit";
+  verb.add_flag("--print-config", description);
 }
 
 ConfiguredLine::ConfiguredLine(const CommandLine& line) : arguments_(line.arguments, line.arguments + line.count) {}
