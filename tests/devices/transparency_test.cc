@@ -147,7 +147,7 @@ TEST_P(OnDevices, no_thread_waits_for_a_device_within_a_step) {
       options.recompute = true;
       options.clip_norm = 1;
       options.partition = "uniform";
-      options.device = GetParam();
+      options.device = c10::Device(GetParam());
       Pipeline pipeline(world, network, cross_entropy, options);
       pipeline.optimize_with(adam());
       const torch::Tensor inputs = torch::randn({16, 2, 8}), targets = torch::arange(16) % 4;
