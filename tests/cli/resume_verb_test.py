@@ -238,7 +238,7 @@ class Resume(ProgramRuns):
         self.assertIn("holds the weights of a network with --hidden 32,16, but --hidden 8 is given",
                       self.misuse("train", "--resume", "run", "--hidden", "8"))
         manifest = os.path.join("run", checkpoints(self.path("run"))[0], "manifest.json")
-        self.write(manifest, self.read(manifest).replace('"version": 1', '"version": 9'))
+        self.write(manifest, self.read(manifest).replace('"version": 2', '"version": 9'))
         self.assertRegex(self.misuse("train", "--resume", "run"),
                          "there is no complete checkpoint; the newest one: .*manifest.json' is damaged: its checksum")
 

@@ -35,7 +35,7 @@ def convert(name, p, m, v, form, path):
 
 def known_names():
     done = subprocess.run([PROGRAM, "schedule", "show", "none of them"], capture_output=True, text=True, timeout=60)
-    return done.stderr.strip().split("there are ")[1].split(", ")
+    return done.stderr.strip().split("There are ")[1].split(", ")
 
 
 def orders_without_gaps(orders):

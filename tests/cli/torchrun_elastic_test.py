@@ -79,7 +79,6 @@ class TorchrunElastic(ProgramRuns):
         self.kill(lost)
         self.assertEqual(kept.wait(WATCHDOG_S), 0, self.text_of(output))
         text = self.text_of(output)
-        self.assertRegex(text, r"3 pipeline ranks")
         self.assertRegex(text, r"resumed from run at step \d+")
         self.assertRegex(text, r"2 pipeline ranks")
         self.assertEqual(self.weights(), wanted)

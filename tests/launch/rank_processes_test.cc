@@ -79,6 +79,8 @@ TEST_F(RunRanks, a_rank_has_a_process_group_of_its_own) {
 }
 
 TEST_F(RunRanks, terminating_signals_reach_the_ranks_as_sigterm) {
+  // What started the tests may ignore them.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
   for (const auto& [sent, got] : {std::pair{"INT", SIGINT}, {"TERM", SIGTERM}, {"HUP", SIGHUP}}) {
     // The rank signals this process as soon as it is ready to receive the answer; then it takes half a second.
     const std::string script = std::string("trap 'exit 6' INT HUP; trap 'sleep 0.5; exit 5' TERM; kill -") + sent +
@@ -97,6 +99,7 @@ TEST_F(RunRanks, other_signals_are_passed_on) {
 }
 
 TEST_F(RunRanks, after_the_grace_ranks_are_killed) {
+  std::signal(SIGTERM, SIG_DFL);
   const RanksEnd end =
       run_shell("trap '' TERM; kill -TERM $PPID; while :; do sleep 0.1; done", {.grace = std::chrono::milliseconds(0)});
   EXPECT_EQ(end.endings.front().signal, SIGKILL);

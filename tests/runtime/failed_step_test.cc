@@ -191,21 +191,6 @@ TEST(FailedStep, that_ends_the_world_leaves_no_state) {
   }
 }
 
-TEST(FailedStep, that_ends_the_world_names_the_newest_checkpoint) {
-  const TemporaryFolder folder("failed_step");
-  FaultyJob job({.stages = 3}, {});
-  const auto saver = job.pipeline.checkpoints({.folder = folder.string()});
-  for (int step = 0; step < 2; ++step) {
-    job.step(step).wait();
-    saver->save({});
-    saver->finish();
-  }
-  job.faults->fail("b.bias", 0);
-  EXPECT_THROW(job.step(2).wait(), RankFailure);
-  const std::string error = error_of_state(job);
-  EXPECT_TRUE(says(error, "continue from the checkpoint " + folder.string() + "/step-00000002")) << error;
-}
-
 TEST(FailedStep, that_ends_the_world_says_that_there_is_no_checkpoint) {
   const TemporaryFolder folder("failed_step");
   FaultyJob job({.stages = 3}, {});
