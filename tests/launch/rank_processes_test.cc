@@ -79,9 +79,8 @@ TEST_F(RunRanks, a_rank_has_a_process_group_of_its_own) {
 }
 
 TEST_F(RunRanks, terminating_signals_reach_the_ranks_as_sigterm) {
-  // What started the tests may ignore them.
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
   for (const auto& [sent, got] : {std::pair{"INT", SIGINT}, {"TERM", SIGTERM}, {"HUP", SIGHUP}}) {
+    SetUp();  // the run before has ignored the signals, so that none ends its last lines
     // The rank signals this process as soon as it is ready to receive the answer; then it takes half a second.
     const std::string script = std::string("trap 'exit 6' INT HUP; trap 'sleep 0.5; exit 5' TERM; kill -") + sent +
                                " $PPID; while :; do sleep 0.01; done";
@@ -99,7 +98,6 @@ TEST_F(RunRanks, other_signals_are_passed_on) {
 }
 
 TEST_F(RunRanks, after_the_grace_ranks_are_killed) {
-  std::signal(SIGTERM, SIG_DFL);
   const RanksEnd end =
       run_shell("trap '' TERM; kill -TERM $PPID; while :; do sleep 0.1; done", {.grace = std::chrono::milliseconds(0)});
   EXPECT_EQ(end.endings.front().signal, SIGKILL);
@@ -119,6 +117,7 @@ TEST_F(RunRanks, an_ending_that_was_asked_for_ends_no_other_rank) {
       "/ready ]; do sleep 0.01; done; kill -TERM $PPID; } || { trap 'sleep 4; echo saved; exit 143' TERM; touch " +
       folder_.string() + "/ready; }; while :; do sleep 0.01; done";
   for (const bool is_ours : {false, true}) {
+    SetUp();  // as above
     fs::remove(folder_ / "ready");
     run_shell(script, {.is_ours = is_ours, .ranks = 2, .grace = long_time_});
     EXPECT_EQ(output_of(1), "saved\n") << is_ours;

@@ -50,7 +50,7 @@ TEST(InvalidSearch, names_the_first_function_or_layer_of_the_last_stage) {
   auto state = job.pipeline.state();
   state.at("c.weight").fill_(3e38);
   job.pipeline.load_state(state);
-  // An infinity or a NaN, which depends on the order in which the processor's kernels add.
+  // "is not finite, though its inputs and parameters are", or an infinity before a NaN, which depends on the order in which the processor's kernels add.
   const std::string text = refusal_of(job.step(Samples(0))).text;
   EXPECT_NE(text.find("in micro-batch 0 (stage 1): the output of layer 'c' (stage 1) is "), std::string::npos) << text;
 }
