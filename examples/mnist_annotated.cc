@@ -78,7 +78,8 @@ int main(int argc, char** argv) try {
 
   ps::World world({.stages = static_cast<int>(stages)});  // replicas: processes / stages
   const ps::Reduction reduction = mean ? ps::Reduction::mean : ps::Reduction::sum;
-  ps::Pipeline pipeline(world, net, ps::cross_entropy, {.micro_batches = 4, .reduction = reduction, .seed = 1});
+  ps::Pipeline pipeline(world, net, ps::cross_entropy,
+                        {.micro_batches = 4, .loss_reduction = {.reduction = reduction}, .seed = 1});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-2); });
 
   const std::int64_t batch_size = 32 * world.replicas();

@@ -34,7 +34,8 @@ int main(int argc, char** argv) try {
 
   ps::World world({.stages = 2});
   // The loss of a batch is the sum over its 2 micro-batches of their means: 2 ln 10 = 4.6 at first.
-  ps::Pipeline pipeline(world, net, ps::cross_entropy, {.micro_batches = 2, .reduction = ps::Reduction::sum});
+  ps::Pipeline pipeline(world, net, ps::cross_entropy,
+                        {.micro_batches = 2, .loss_reduction = {.reduction = ps::Reduction::sum}});
   pipeline.optimize_with(ps::sgd({.learning_rate = learning_rate, .momentum = 0.9}));
 
   ps::ImageTransforms transforms = ps::cifar10_augmentation;  // pad 4, crop 32, flip; then resized

@@ -1,8 +1,10 @@
-#include "penstock/cli/known_verbs.h"
+#include "penstock/cli/command_line_check.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "penstock/base/error.h"
 
 namespace penstock::known_verbs_test {
 namespace {

@@ -186,7 +186,7 @@ TEST_F(DeviceChannels, ranks_on_another_type_of_device_are_refused) {
   JoinedWorld joined({.stages = 2}, stream_groups());
   DeepNetwork network;
   try {
-    Pipeline(joined.world, network, cross_entropy, {.micro_batches = 4, .device = "cpu"});
+    Pipeline(joined.world, network, cross_entropy, {.micro_batches = 4, .device = torch::Device("cpu")});
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
@@ -201,7 +201,7 @@ TEST_F(DeviceChannels, two_ranks_on_one_device_are_refused_where_the_library_nee
   JoinedWorld joined({.stages = 2}, groups);
   DeepNetwork network;
   try {
-    Pipeline(joined.world, network, cross_entropy, {.micro_batches = 4, .device = "test:1"});
+    Pipeline(joined.world, network, cross_entropy, {.micro_batches = 4, .device = torch::Device("test:1")});
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
@@ -243,7 +243,7 @@ TEST_F(DeviceChannels, whatever_else_a_program_does_equals_ranks_of_one_process)
 TEST_F(DeviceChannels, a_loss_that_is_refused_ends_the_world_and_is_named) {
   JoinedWorld joined({.stages = 2}, stream_groups());
   DeepNetwork network;
-  Pipeline trained(joined.world, network, cross_entropy, {.micro_batches = 3, .device = "test"});
+  Pipeline trained(joined.world, network, cross_entropy, {.micro_batches = 3, .device = torch::Device("test")});
   trained.optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
   torch::Tensor inputs = torch::randn({9, 6});
   const torch::Tensor targets = torch::arange(9) % 4;
@@ -262,7 +262,7 @@ TEST_F(DeviceChannels, no_rank_waits_for_its_stream_within_a_step_and_no_value_p
   constexpr int stages = 2;
   JoinedWorld joined({.stages = stages}, stream_groups());
   DeepNetwork network;
-  Pipeline trained(joined.world, network, cross_entropy, {.micro_batches = 4, .device = "test"});
+  Pipeline trained(joined.world, network, cross_entropy, {.micro_batches = 4, .device = torch::Device("test")});
   trained.optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
   const torch::Tensor inputs = torch::randn({8, 6}), targets = torch::arange(8) % 4;
   for (int step = 0; step < 2; ++step) trained.train_step(inputs, targets).wait();
@@ -288,7 +288,7 @@ TEST_F(DeviceChannels, a_layer_that_throws_ends_the_world_and_is_named) {
   } network;
   JoinedWorld joined({.stages = 2}, stream_groups());
   Pipeline trained(joined.world, network, cross_entropy,
-                   {.micro_batches = 4, .device = "test", .partition = "uniform"});
+                   {.micro_batches = 4, .device = torch::Device("test"), .partition = "uniform"});
   trained.optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
   const torch::Tensor inputs = torch::randn({8, 6}), targets = torch::arange(8) % 4;
   trained.train_step(inputs, targets).wait();

@@ -145,8 +145,9 @@ TEST(WaitingRank, ends_with_its_world_whatever_it_waits_for) {
   for (const auto& [what, step] : steps) {
     EndlessNetwork network;
     JoinedWorld joined({.stages = 2}, stream_groups());
-    Pipeline trained(joined.world, network, cross_entropy,
-                     {.micro_batches = 2, .device = "test", .partition = "uniform", .compare_batches = 0});
+    Pipeline trained(
+        joined.world, network, cross_entropy,
+        {.micro_batches = 2, .device = torch::Device("test"), .partition = "uniform", .compare_batches = 0});
     trained.optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
     for (int i = 0; i < 2; ++i) step(trained)();
     network.is_endless = true;

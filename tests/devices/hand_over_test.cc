@@ -56,10 +56,10 @@ TEST_F(HandOver, keeps_the_storage_on_one_device) {
 }
 
 TEST_F(HandOver, ranks_take_the_devices_of_a_type_in_turn) {
-  EXPECT_EQ(device_of("test", 4), test_device(1));
-  EXPECT_EQ(device_of("test:2", 4), test_device(2));
-  EXPECT_THROW(device_of("test:3", 0), ConfigError);
-  EXPECT_NE(resolved_device("auto"), "test");
+  EXPECT_EQ(device_of(torch::Device("test"), 4), test_device(1));
+  EXPECT_EQ(device_of(torch::Device("test:2"), 4), test_device(2));
+  EXPECT_THROW(device_of(torch::Device("test:3"), 0), ConfigError);
+  EXPECT_NE(resolved_device(std::nullopt).type(), test_device().type());
 }
 
 TEST_F(HandOver, a_rank_computes_on_a_stream_of_its_device) {

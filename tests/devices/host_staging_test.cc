@@ -76,7 +76,8 @@ TEST_F(Staging, no_rank_waits_for_its_stream_within_a_step) {
   constexpr int stages = 2, micro_batches = 4;
   JoinedWorld joined({.stages = stages});
   DeepNetwork network;
-  Pipeline pipeline(joined.world, network, cross_entropy, {.micro_batches = micro_batches, .device = "test"});
+  Pipeline pipeline(joined.world, network, cross_entropy,
+                    {.micro_batches = micro_batches, .device = torch::Device("test")});
   pipeline.optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
   const torch::Tensor inputs = torch::randn({8, 6}), targets = torch::arange(8) % 4;
   for (int step = 0; step < 2; ++step) pipeline.train_step(inputs, targets).wait();

@@ -58,7 +58,7 @@ inline std::map<std::string, torch::Tensor> state_after_whatever_else(World& wor
   options.micro_batches = 3;
   options.schedule = "zb-h1";
   options.clip_norm = 0.5;
-  options.device = "test";
+  options.device = torch::Device("test");
   options.partition = "uniform";
   UNetwork networks[2];
   std::vector<std::unique_ptr<Pipeline>> pipelines;

@@ -148,7 +148,7 @@ TEST_P(OnDevices, no_thread_waits_for_a_device_within_a_step) {
       options.recompute = true;
       options.clip_norm = 1;
       options.partition = "uniform";
-      options.device = GetParam();
+      options.device = torch::Device(GetParam());
       Pipeline pipeline(world, network, cross_entropy, options);
       pipeline.optimize_with(adam());
       const torch::Tensor inputs = torch::randn({16, 2, 8}), targets = torch::arange(16) % 4;
@@ -260,7 +260,7 @@ TEST_P(OnDevices, the_program_reads_and_changes_tensors_of_ranks) {
 }
 
 TEST_P(OnDevices, traces_contain_the_times_of_the_device) {
-  DeepPipeline deep({.micro_batches = 4, .device = GetParam()});
+  DeepPipeline deep({.micro_batches = 4, .device = torch::Device(GetParam())});
   Pipeline& pipeline = deep.pipeline;
   constexpr std::int64_t second = 1'000'000'000;
   const std::int64_t begin = now_ns();
@@ -285,7 +285,7 @@ TEST_P(OnDevices, traces_contain_the_times_of_the_device) {
 }
 
 TEST_P(OnDevices, layers_are_timed_by_the_device) {
-  DeepPipeline deep({.micro_batches = 4, .schedule = "zb-h1", .device = GetParam()});
+  DeepPipeline deep({.micro_batches = 4, .schedule = "zb-h1", .device = torch::Device(GetParam())});
   Pipeline& pipeline = deep.pipeline;
   const TimedSteps timed = Profiler(pipeline).time_layers(torch::randn({8, 6}), torch::arange(8) % 4, 2);
   ASSERT_FALSE(timed.costs.layers.empty());
@@ -324,7 +324,7 @@ TEST_P(OnDevices, backward_passes_run_on_the_threads_of_the_ranks) {
   PipelineOptions options;
   options.micro_batches = 2;
   options.partition = "uniform";
-  options.device = GetParam();
+  options.device = torch::Device(GetParam());
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with(adam());
   pipeline.train_step(torch::randn({8, 6}), torch::arange(8) % 4).wait();

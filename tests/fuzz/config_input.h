@@ -11,6 +11,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/utf8.h"
+#include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
 
 namespace penstock {

@@ -26,9 +26,7 @@ Trained train_reduced(const ReducedCase& one) {
   SmallNetwork network;
   PipelineOptions options;
   options.micro_batches = 3;
-  options.reduction = one.reduction;
-  options.replica_reduction = one.replica_reduction;
-  options.reported_loss = one.reported_loss;
+  options.loss_reduction = {one.reduction, one.replica_reduction, one.reported_loss};
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   Trained trained;
@@ -77,7 +75,8 @@ TEST(Reductions, the_reported_loss_is_independent_of_the_gradients) {
 TEST(Reductions, averages_do_not_count_a_replica_without_samples) {
   World world({.stages = 1, .replicas = 4});
   SmallNetwork network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .reduction = Reduction::sum});
+  Pipeline pipeline(world, network, cross_entropy,
+                    {.micro_batches = 2, .loss_reduction = {.reduction = Reduction::sum}});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   const StepResult result = pipeline.train_step(torch::zeros({3, 12}), torch::ones({3}, torch::kInt64));
   EXPECT_NEAR(result.loss(), result.loss_sum() / 3, 1e-5);

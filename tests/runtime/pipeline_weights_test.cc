@@ -285,8 +285,9 @@ TEST(Gathered, several_calls_equal_one_step_over_their_batches) {
         const auto train = [&](const std::function<void(Pipeline&)>& two_steps, int micro_batches) {
           World world({.stages = stages, .replicas = replicas});
           Tied network;
-          Pipeline pipeline(world, network, cross_entropy,
-                            {.micro_batches = micro_batches, .reduction = reduction, .clip_norm = clip});
+          Pipeline pipeline(
+              world, network, cross_entropy,
+              {.micro_batches = micro_batches, .loss_reduction = {.reduction = reduction}, .clip_norm = clip});
           pipeline.optimize_with([](auto p) { return torch::optim::SGD(p, 0.2); });
           two_steps(pipeline);
           return pipeline.state();

@@ -28,7 +28,7 @@ JobOptions job(const Case& one) {
   options.world.stages = one.stages;
   options.pipeline.schedule = one.schedule;
   options.pipeline.micro_batches = one.micro_batches;
-  options.pipeline.reduction = one.reduction;
+  options.pipeline.loss_reduction.reduction = one.reduction;
   options.pipeline.seed = 5;
   return options;
 }

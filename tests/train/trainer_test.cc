@@ -161,7 +161,7 @@ TEST(TrainerEvaluate, is_exact_over_uneven_batches_stages_replicas_and_reduction
       for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
         SCOPED_TRACE(say("p = ", stages, ", d = ", replicas, reduction == Reduction::sum ? ", sum" : ", mean"));
         Job job({.world = {.stages = stages, .replicas = replicas},
-                 .pipeline = {.micro_batches = 3, .reduction = reduction}});
+                 .pipeline = {.micro_batches = 3, .loss_reduction = {.reduction = reduction}}});
         Trainer trainer(job.pipeline, {});
         Loader train(random_images(25), in_order(10)), test(random_images(37), in_order(10));
         trainer.fit(train);
@@ -286,7 +286,8 @@ TEST(Fit, stops_early_without_progress) {
 }
 
 TEST(Fit, epoch_loss_is_the_mean_over_its_samples) {
-  Job job({.world = {.stages = 2, .replicas = 2}, .pipeline = {.micro_batches = 2, .reduction = Reduction::sum}});
+  Job job({.world = {.stages = 2, .replicas = 2},
+           .pipeline = {.micro_batches = 2, .loss_reduction = {.reduction = Reduction::sum}}});
   job.pipeline.set_learning_rate(0);
   Trainer trainer(job.pipeline, {});
   const LossHook& losses = trainer.add_hook(std::make_unique<LossHook>());

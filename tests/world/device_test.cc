@@ -11,23 +11,25 @@
 namespace penstock::test::device_test {
 namespace {
 
-TEST(Device, cpu_is_the_device_of_every_rank) { EXPECT_EQ(device_of("cpu", 3), torch::Device(torch::kCPU)); }
+TEST(Device, cpu_is_the_device_of_every_rank) { EXPECT_EQ(device_of(torch::kCPU, 3), torch::kCPU); }
 
 TEST(Device, unknown_names_are_an_error) {
   for (const char* name : {"gpu", "cuda:", "cuda:x", "cuda:-1", "", "cpu:0"})
-    EXPECT_TRUE(says(error_text<ConfigError>([&] { device_of(name, 0); }), "is none of cpu, cuda")) << name;
+    EXPECT_TRUE(says(error_text<ConfigError>([&] { device_named(name); }), "is none of cpu, cuda")) << name;
 }
 
 TEST(Device, ranks_share_the_gpus_in_turn) {
   const int there = static_cast<int>(torch::cuda::device_count());
   if (there == 0) {
-    EXPECT_EQ(device_of("auto", 1), torch::Device(torch::kCPU));
-    EXPECT_TRUE(says(error_text<ConfigError>([] { device_of("cuda", 0); }), "'cuda' is asked for", "sees 0 GPUs"));
+    EXPECT_EQ(device_of(resolved_device(device_named("auto")), 1), torch::kCPU);
+    EXPECT_TRUE(
+        says(error_text<ConfigError>([] { device_of(torch::kCUDA, 0); }), "'cuda' is asked for", "sees 0 GPUs"));
     return;
   }
-  EXPECT_EQ(device_of("cuda", there), torch::Device(torch::kCUDA, 0));
-  EXPECT_EQ(device_of("auto", there - 1), torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(there - 1)));
-  EXPECT_THROW(device_of(say("cuda:", there), 0), ConfigError);
+  EXPECT_EQ(device_of(torch::kCUDA, there), torch::Device(torch::kCUDA, 0));
+  EXPECT_EQ(device_of(resolved_device(std::nullopt), there - 1),
+            torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(there - 1)));
+  EXPECT_THROW(device_of(torch::Device(say("cuda:", there)), 0), ConfigError);
 }
 
 struct Small : Cell {
@@ -41,7 +43,7 @@ struct Small : Cell {
   Value forward(Value x) override { return twin(back(out(drop(relu(norm(in(x))))))); }
 };
 
-std::map<std::string, torch::Tensor> train(const std::string& device, int stages) {
+std::map<std::string, torch::Tensor> train(torch::Device device, int stages) {
   World world({.stages = stages});
   Small network;
   PipelineOptions options;
@@ -59,21 +61,21 @@ std::map<std::string, torch::Tensor> train(const std::string& device, int stages
 }
 
 TEST(Device, is_chosen_unless_it_is_named) {
-  EXPECT_EQ(PipelineOptions().device, "auto");
-  const std::string there = torch::cuda::device_count() > 0 ? "cuda" : "cpu";
-  EXPECT_EQ(resolved_device("auto"), there);
-  for (const char* name : {"cpu", "cuda", "cuda:1"}) EXPECT_EQ(resolved_device(name), name);
+  EXPECT_EQ(PipelineOptions().device, std::nullopt);
+  const torch::Device there = torch::cuda::device_count() > 0 ? torch::kCUDA : torch::kCPU;
+  EXPECT_EQ(resolved_device(device_named("auto")), there);
+  for (const char* name : {"cpu", "cuda", "cuda:1"}) EXPECT_EQ(resolved_device(device_named(name)).str(), name);
   World world({.stages = 2});
   Small network;
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "uniform"});
-  EXPECT_EQ(pipeline.options().device, there) << "the resolved device, not 'auto'";
+  EXPECT_EQ(pipeline.options().device, there) << "the resolved device, not none";
 }
 
 TEST(Device, a_gpu_trains_as_the_cpu_does) {
   if (torch::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
-  const auto on_cpu = train("cpu", 1);
+  const auto on_cpu = train(torch::kCPU, 1);
   for (const int stages : {1, 2, 3})
-    for (const auto& [name, value] : train("cuda", stages))
+    for (const auto& [name, value] : train(torch::kCUDA, stages))
       EXPECT_TRUE(torch::allclose(value, on_cpu.at(name), 1e-3, 1e-4)) << name << " p " << stages;
 }
 

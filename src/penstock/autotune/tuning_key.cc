@@ -14,6 +14,7 @@
 #include "penstock/kernels/cpu_kernels.h"
 #include "penstock/model/trace_graph.h"
 #include "penstock/runtime/batch_axes.h"
+#include "penstock/runtime/fingerprint.h"
 #include "penstock/runtime/partition_network.h"
 #include "penstock/runtime/schedule_cache.h"
 #include "penstock/schedule/schedule.h"
@@ -92,20 +93,19 @@ std::string tuning_key(const RankContext& context, const TunedJob& job, Cell& ne
       << (has_kernel(LinearKernel::no_pack) ? ", BLIS" : "") << "\n"
       << "libtorch " << TORCH_VERSION << " " << at::get_cpu_capability() << "\n"
       << "processor " << in_one_line(processor()) << ", " << std::thread::hardware_concurrency() << " available\n"
-      << "device " << resolved_device(options.device) << "\n"
       << "world " << context.stages << " x " << context.replicas << " " << job.transport << ", "
       << ranks_on_host(*context.endpoint) << " on the first host, " << job.threads << " threads each\n"
       << "settings " << in_one_line(job.settings) << "\n"
       << "schedule " << schedule_text(options, context.stages) << "\n"
-      << "micro-batches " << options.micro_batches << "\n"
-      << "partition " << in_one_line(options.partition) << "\n"
       << "kernels " << (options.kernels == Kernels::tuned ? "tuned " : "fixed ")
       << in_one_line(options.kernel_selection) << "\n"
-      << "precision " << static_cast<int>(options.precision) << ", clipping " << options.clip_norm.has_value()
-      << ", count bytes " << options.count_bytes << ", declared shape " << options.boundary_shape.has_value() << "\n"
       << "loss " << in_one_line(loss.name) << "\n"
       << "inputs" << shapes_of(options.sample) << ", samples along " << axes.inputs.text() << "\n"
       << "targets" << shapes_of(options.sample_targets.list()) << ", samples along " << axes.targets.text() << "\n";
+  PipelineOptions decided = options;
+  decided.device = resolved_device(options.device);
+  for (const auto& [name, value] : settings_text(decided, [](const Setting& setting) { return setting.changes_times; }))
+    key << name << " " << value << "\n";
   for (const Node& node : trace_graph(network, options.inputs, trace_sample(options)).nodes)
     key << node_text(node, options) << "\n";
   return key.str();

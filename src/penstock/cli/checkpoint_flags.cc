@@ -155,13 +155,14 @@ HeldTensors tensors_of(const RecordedRun& recorded) {
 
 void keep_recorded_bits(const RecordedRun& recorded, JobFlags& flags) {
   const BitSettings& bits = recorded.manifest.bits;
-  if (flags.schedule == "auto") {
-    if (flags.micro_batches == 0) flags.micro_batches = static_cast<int>(bits.micro_batches);
+  PipelineOptions& pipeline = flags.pipeline;
+  if (pipeline.schedule == "auto") {
+    if (pipeline.micro_batches == 0) pipeline.micro_batches = static_cast<int>(bits.micro_batches);
     const auto grouping = weight_gradients_named(bits.grouping);
     if (!flags.weight_gradients && (grouping == WeightGradients::stream || grouping == WeightGradients::fused))
       flags.weight_gradients = grouping;
   }
-  flags.kernel_selection = recorded.kernel_selection;
+  pipeline.kernel_selection = recorded.kernel_selection;
 }
 
 std::vector<CheckpointText> texts_of_run(const std::string& settings, const Pipeline& pipeline) {

@@ -1,9 +1,11 @@
-// Error messages for command lines.
+// Checks of command lines, and their error messages.
 #pragma once
 
 #include <string>
 
 #include <CLI/CLI.hpp>
+
+#include "penstock/base/command_line.h"
 
 namespace penstock {
 
@@ -17,5 +19,9 @@ void refuse_huge_numbers(CLI::App& app);
 /// One line that describes `error`, which parsing with `app` threw. For an unknown flag it begins with the flag and
 /// suggests the nearest known one.
 std::string complaint_about(const CLI::App& app, const CLI::ParseError& error);
+
+/// Follows the line's verbs and subverbs up to the first flag. Throws ConfigError for an unknown verb, suggesting the
+/// nearest one, and for a missing verb, listing all.
+void require_known_verb(const CLI::App& app, const CommandLine& line);
 
 }  // namespace penstock

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -30,9 +29,6 @@ const std::set<std::string> not_in_files = {"help", "config", "print-config"};
 const std::set<std::string> output_flags = {"dump",        "json",  "save-weights", "svg",
                                             "tensorboard", "trace", "tuning-cache"};
 
-/// Flags whose stored value --resume replaces: the folder of the checkpoints may have been moved.
-const std::set<std::string> replaced_by_resume = {"checkpoint"};
-
 /// Throws ConfigError unless the value of `argument`, "--json=FILE", is below the current folder, or none of a file:
 /// the settings of a checkpoint, which somebody else may have made, name nothing else that is written.
 void require_below_here(const std::string& argument, const std::string& place) {
@@ -44,67 +40,53 @@ void require_below_here(const std::string& argument, const std::string& place) {
   const auto [end, differs] = std::mismatch(here.begin(), here.end(), target.begin(), target.end());
   require<ConfigError>(!here.empty() && end == here.end(), place, argument.substr(0, argument.find('=')), " ",
                        printable(value),
-                       " is not below the current folder: give this flag yourself to write there again");
+                       " is not below the current folder: pass this flag yourself to write there again");
 }
 
-/// The code of the first character of UTF-8 text, and its number of bytes.
-std::pair<std::uint32_t, std::size_t> first_character(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
-  const std::size_t length = byte(0) < 0x80 ? 1 : byte(0) < 0xe0 ? 2 : byte(0) < 0xf0 ? 3 : 4;
-  std::uint32_t code = length == 1 ? byte(0) : byte(0) & (0x7fU >> length);
-  for (std::size_t i = 1; i < length; ++i) code = code << 6 | (byte(i) & 0x3f);
-  return {code, length};
-}
-
-/// A number has one, and tables are refused, so that a key needs none. Each makes a table, and toml++ destroys tables
-/// recursively.
-constexpr int most_dots = 1;
-
-/// The text in ASCII: what is beyond becomes an escape between double quotes, and a dot in comments. With other letters
-/// toml++ 3.3 has undefined behaviour where it looks for blanks. Throws ConfigError for such letters elsewhere, and for
-/// texts of several lines, which no flag takes.
+/// The text in ASCII, with escapes between double quotes and dots in comments: toml++ 3.3 has undefined behaviour for
+/// other letters where it looks for blanks. Throws ConfigError for letters elsewhere, for texts of several lines, and for
+/// keys of more than two parts, whose tables toml++ would destroy recursively.
 std::string in_ascii(const ConfigText& config) {
-  const auto fail = [&](int line, const char* what) { throw ConfigError(say(config.file, ":", line, ": ", what)); };
-  std::string text;
-  int line = 1;
-  char around = 0;             // the quote or '#' that began what the character is in
-  std::size_t after_pair = 0;  // the end of the last backslash with what it escapes
-  int dots = 0;                // outside of quotes, since the last character that ends a key or a number
-  for (std::string_view rest = config.text; !rest.empty();) {
-    if (utf8_prefix(rest.substr(0, 4)) == 0) fail(line, "this is not UTF-8");
-    const auto [code, length] = first_character(rest);
-    const char c = rest.front();
-    if (length > 1) {
-      const bool is_escaped = text.ends_with('\\') && text.size() != after_pair;
-      if ((around != '"' || is_escaped) && around != '#')
-        fail(line, "letters beyond ASCII stand between double quotes");
+  const std::string_view text = config.text;
+  std::string ascii;
+  int line = 1, dots = 0;  // dots since the last character that ends a key or a number, which has one
+  char around = 0;         // the quote or '#' that began what the character is in
+  const auto refuse_if = [&](bool is_wrong, const char* what) {
+    require<ConfigError>(!is_wrong, config.file, ":", line, ": ", what);
+  };
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (static_cast<unsigned char>(c) >= 0x80) {
+      std::size_t length = 2;
+      while (length < 4 && utf8_prefix(text.substr(at, length)) == 0) ++length;
+      refuse_if(utf8_prefix(text.substr(at, length)) == 0, "this is not UTF-8");
+      refuse_if(around != '"' && around != '#', "letters beyond ASCII stand between double quotes");
+      std::uint32_t code = static_cast<unsigned char>(c) & (0x7fU >> length);
+      for (; --length > 0;) code = code << 6 | (static_cast<unsigned char>(text[++at]) & 0x3fU);
       char escape[12];
       std::snprintf(escape, sizeof(escape), "\\U%08X", static_cast<unsigned>(code));
-      text += around == '"' ? escape : ".";
-      rest.remove_prefix(length);
+      ascii += around == '"' ? escape : ".";
       continue;
     }
-    if (around == 0 && (rest.starts_with("\"\"\"") || rest.starts_with("'''")))
-      fail(line, "a text of several lines, which no flag takes");
-    text += c;
-    rest.remove_prefix(1);
+    ascii += c;
     if (c == '\n') {
       ++line;
       around = 0;
       dots = 0;
     } else if (around == 0) {
+      const std::string_view three = text.substr(at, 3);
+      refuse_if(three == "\"\"\"" || three == "'''", "a text of several lines, which no flag takes");
       if (c == '"' || c == '\'' || c == '#') around = c;
-      if (c == '.' && ++dots > most_dots) fail(line, "keys within keys within keys: write the keys without tables");
       if (c == '=' || c == ',' || c == '{') dots = 0;
+      refuse_if(c == '.' && ++dots > 1, "keys within keys within keys: write the keys without tables");
     } else if (c == around && c != '#') {
       around = 0;
-    } else if (c == '\\' && around == '"' && (rest.starts_with('\\') || rest.starts_with('"'))) {
-      text += rest.front();
-      rest.remove_prefix(1);
-      after_pair = text.size();
+    } else if (c == '\\' && around == '"' && at + 1 < text.size() && text[at + 1] != '\n') {
+      refuse_if(static_cast<unsigned char>(text[at + 1]) >= 0x80, "a backslash stands before a letter beyond ASCII");
+      ascii += text[++at];
     }
   }
-  return text;
+  return ascii;
 }
 
 std::string with_dashes(std::string key) {
@@ -129,106 +111,69 @@ const CLI::Option* find(const std::vector<const CLI::Option*>& options, const st
   return nullptr;
 }
 
-enum class Kind { flag, flag_or_text, whole, number, text };
+/// The types of TOML that a flag takes. Numbers and lists are accepted for texts, too: `hidden = [512, 512]`.
+struct Kind {
+  const char* wanted;
+  bool boolean = false, whole = false, fraction = false, text = false;
+};
 
-Kind kind_of(const CLI::Option& option) {
-  std::string type = option.get_type_name();
-  type = type.substr(0, type.find(':'));
-  if (option.get_expected_min() == 0) return type == "TEXT" ? Kind::flag_or_text : Kind::flag;
-  if (type == "INT" || type == "UINT") return Kind::whole;
-  return type == "FLOAT" ? Kind::number : Kind::text;
-}
+constexpr Kind takes_flag{.wanted = "true or false", .boolean = true},
+    takes_flag_or_text{.wanted = "true, false or a string in quotes", .boolean = true, .text = true},
+    takes_whole{.wanted = "a whole number", .whole = true},
+    takes_number{.wanted = "a number", .whole = true, .fraction = true},
+    takes_text{.wanted = "a string in quotes", .whole = true, .text = true};
 
-const char* wanted(Kind kind) {
-  switch (kind) {
-    case Kind::flag: return "true or false";
-    case Kind::flag_or_text: return "true, false or a string in quotes";
-    case Kind::whole: return "a whole number";
-    case Kind::number: return "a number";
-    case Kind::text: break;
-  }
-  return "a string in quotes";
+const Kind& kind_of(const CLI::Option& option) {
+  const std::string full = option.get_type_name(), type = full.substr(0, full.find(':'));
+  if (option.get_expected_min() == 0) return type == "TEXT" ? takes_flag_or_text : takes_flag;
+  if (type == "INT" || type == "UINT") return takes_whole;
+  return type == "FLOAT" ? takes_number : takes_text;
 }
 
 std::string shortest(double value) {
-  if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
   char text[32];
-  const auto end = std::to_chars(text, text + sizeof(text), value);
-  return std::string(text, end.ptr);
+  return {text, std::to_chars(text, text + sizeof(text), value).ptr};
 }
 
 /// The value as an argument of a command line; unset for a value of an unsupported type.
-std::optional<std::string> argument_of(const toml::node& value, Kind kind) {
-  if (const auto* boolean = value.as_boolean(); boolean && (kind == Kind::flag || kind == Kind::flag_or_text))
-    return boolean->get() ? "true" : "false";
-  if (const auto* whole = value.as_integer(); whole && (kind == Kind::whole || kind == Kind::number))
-    return std::to_string(whole->get());
-  if (const auto* number = value.as_floating_point(); number && kind == Kind::number) return shortest(number->get());
-  if (const auto* text = value.as_string(); text && (kind == Kind::text || kind == Kind::flag_or_text))
-    return text->get();
-  // Lists and numbers are accepted for string flags, too: `hidden = [512, 512]`, `partition = 4`.
-  if (const auto* whole = value.as_integer(); whole && kind == Kind::text) return std::to_string(whole->get());
+std::optional<std::string> argument_of(const toml::node& value, const Kind& kind) {
+  if (kind.boolean && value.is_boolean()) return value.as_boolean()->get() ? "true" : "false";
+  if (kind.whole && value.is_integer()) return std::to_string(value.as_integer()->get());
+  if (kind.fraction && value.is_floating_point()) return shortest(value.as_floating_point()->get());
+  if (kind.text && value.is_string()) return value.as_string()->get();
   return std::nullopt;
 }
 
 /// The arguments that correspond to `name = value`; unset for a value of the wrong type.
 std::optional<std::vector<std::string>> arguments_of(const CLI::Option& option, const std::string& name,
                                                      const toml::node& value) {
-  const Kind kind = kind_of(option);
-  const std::string flag = "--" + name;  // the name as written in the file: a flag may have a --no- form
-  const auto* list = value.as_array();
-  if (!list) {
-    const auto argument = argument_of(value, kind);
-    return argument ? std::optional(std::vector{flag + "=" + *argument}) : std::nullopt;
-  }
-  if (kind != Kind::text && kind != Kind::flag_or_text) return std::nullopt;
-  const bool takes_several = option.get_items_expected_max() > 1;
+  const Kind& kind = kind_of(option);
+  const std::string begin = "--" + name + "=";  // the name as written in the file: a flag may have a --no- form
   std::vector<std::string> arguments;
-  for (const toml::node& item : *list) {
+  const bool takes_several = option.get_items_expected_max() > 1;
+  const auto add = [&](const toml::node& item) {
     const auto argument = argument_of(item, kind);
-    if (!argument) return std::nullopt;
-    if (takes_several || arguments.empty())
-      arguments.push_back(flag + "=" + *argument);
-    else
+    if (argument && (takes_several || arguments.empty()))
+      arguments.push_back(begin + *argument);
+    else if (argument)
       arguments.front() += "," + *argument;
-  }
-  return arguments;
+    return argument.has_value();
+  };
+  const toml::array* list = value.as_array();
+  if (!list) return add(value) ? std::optional(arguments) : std::nullopt;
+  return kind.text && std::all_of(list->begin(), list->end(), add) ? std::optional(arguments) : std::nullopt;
 }
 
-/// The flags on the user's command line, without dashes.
-std::vector<std::string> given_flags(const std::vector<std::string>& arguments, std::size_t from) {
-  std::vector<std::string> flags;
-  for (std::size_t i = from; i < arguments.size(); ++i)
-    if (arguments[i].starts_with("--")) flags.push_back(arguments[i].substr(2, arguments[i].find('=') - 2));
-  return flags;
-}
-
-/// Whether one of the given flags is this option or excludes it.
-bool is_overruled(const CLI::Option& option, const std::vector<const CLI::Option*>& given) {
-  const auto excluded = option.get_excludes();
-  return std::any_of(given.begin(), given.end(), [&](const CLI::Option* other) {
-    return other == &option ||
-           std::any_of(excluded.begin(), excluded.end(), [&](const CLI::Option* one) { return one == other; });
-  });
-}
-
+/// A value as the command line has it, as TOML.
 std::string toml_value(const CLI::Option& option, const std::string& text) {
-  switch (kind_of(option)) {
-    case Kind::flag: return text == "true" || text == "1" || text == "on" || text == "yes" ? "true" : "false";
-    case Kind::flag_or_text:
-      if (text.empty() || text == "true") return "true";  // a flag that takes no value
-      if (text == "false") return "false";
-      break;
-    case Kind::whole: return text;
-    case Kind::number: {
-      // Normalised, because the user may write a number in a way that TOML does not accept.
-      const double number = std::strtod(text.c_str(), nullptr);
-      return shortest(number);
-    }
-    case Kind::text: break;
-  }
+  const Kind& kind = kind_of(option);
+  if (kind.boolean && (text.empty() || text == "true")) return "true";
+  if (kind.boolean && !kind.text) return text == "1" || text == "on" || text == "yes" ? "true" : "false";
+  if (kind.boolean && text == "false") return "false";
+  if (kind.fraction) return shortest(std::strtod(text.c_str(), nullptr));  // the user may write .5
+  if (!kind.text) return text;
   require<ConfigError>(utf8_prefix(text) == text.size(), "--", option.get_lnames().front(), " '", printable(text),
-                       "' is not UTF-8, and a TOML file holds nothing else: give the flag on the command line");
+                       "' is not UTF-8, and a TOML file must be: pass the flag on the command line");
   return nlohmann::json(text).dump();  // TOML has the same quotes and escapes
 }
 
@@ -274,9 +219,10 @@ void ConfiguredLine::read(const CLI::App& program, const ConfigText& config) {
     throw ConfigError(say(config.file, ":", error.source().begin.line, ": ", printable(error.description())));
   }
   const auto options = options_of(*verb);
-  std::vector<const CLI::Option*> given;
-  for (const std::string& flag : given_flags(arguments_, first_flag))
-    if (const CLI::Option* option = find(options, flag)) given.push_back(option);
+  std::vector<const CLI::Option*> given;  // on the command line
+  for (std::size_t i = first_flag; i < arguments_.size(); ++i)
+    if (arguments_[i].starts_with("--"))
+      given.push_back(find(options, arguments_[i].substr(2, arguments_[i].find('=') - 2)));
   std::vector<std::string> names;
   for (const CLI::Option* option : options)
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
@@ -291,13 +237,17 @@ void ConfiguredLine::read(const CLI::App& program, const ConfigText& config) {
     require<ConfigError>(option, place, "unknown key '", shown, "': did you mean '", nearest(name, names), "'?");
     const auto arguments = arguments_of(*option, name, value);
     require<ConfigError>(arguments.has_value(), place, "'", shown, "' is of type ", value.type(), ", but --", name,
-                         " takes ", wanted(kind_of(*option)));
+                         " takes ", kind_of(*option).wanted);
     const std::string flag = "--" + option->get_lnames().front();
     require<ConfigError>(seen.insert(flag).second, place, "'", shown, "' is given a second time: '",
                          "-' and '_' are one, and so are a flag and its --no- form");
-    if (is_overruled(*option, given)) continue;
+    const auto excluded = option->get_excludes();
+    if (std::any_of(given.begin(), given.end(), [&](const CLI::Option* other) {
+          return other == option || excluded.contains(const_cast<CLI::Option*>(other));
+        }))
+      continue;
     places_[flag] = place;
-    if (config.is_stored && replaced_by_resume.contains(option->get_lnames().front())) continue;
+    if (config.is_stored && flag == "--checkpoint") continue;  // --resume names the folder, which may have been moved
     if (config.is_stored && output_flags.contains(option->get_lnames().front()))
       for (const std::string& argument : *arguments) require_below_here(argument, place);
     from_file.insert(from_file.end(), arguments->begin(), arguments->end());

@@ -9,7 +9,7 @@
 
 #include <CLI/App.hpp>
 
-#include "penstock/cli/exit_codes.h"
+#include "penstock/base/command_line.h"
 
 namespace penstock {
 

@@ -17,7 +17,7 @@ struct DataFlags {
   std::string directory;
   bool shuffle = true;
   bool drop_last = false;
-  std::string augment = "none";  // a list of names, see augment_flag.h
+  std::string augment = "none";  // a list of names, as the help of --augment has them
   std::string normalize = "standard";
 
   void add_to(CLI::App& app);

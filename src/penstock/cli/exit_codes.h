@@ -24,6 +24,12 @@ inline int print_error(ExitCode code, const std::string& message) {
   return static_cast<int>(code);
 }
 
+/// print_error() for a process that may be a rank of a job. Ranks other than 0 wait before they print: rank 0 most
+/// likely reports the same error, and mpirun ends them when it exits.
+int complain_as_rank(ExitCode code, const std::string& message);
+/// Lets complain_as_rank() print at once, because rank 0 has died or stalled.
+void report_in_place_of_rank_0();
+
 /// Calls `before`, then parses the command line with `app`, whose callbacks run the verbs. Returns the exit code of the
 /// program. For errors calls `complain_with`(ExitCode, message), which reports them and returns the exit code.
 template <class Before, class Complain>

@@ -7,7 +7,7 @@
 
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
-#include "penstock/cli/rank_error.h"
+#include "penstock/cli/exit_codes.h"
 
 namespace penstock {
 namespace {
@@ -59,17 +59,17 @@ void require_plan_fits(const JobFlags& flags, Pipeline& pipeline) {
   }
 }
 
-/// world_options(), after the checks that need no ranks.
+/// The options of the world, after the checks that need no ranks.
 WorldOptions checked_world_options(const JobFlags& flags, Use use, Cell& network) {
   require<ConfigError>(
-      use != Use::forward || flags.schedule != "auto",
+      use != Use::forward || flags.pipeline.schedule != "auto",
       "--schedule auto measures training steps, and none run here: name a schedule, or give the --plan "
       "of the training");
-  require<ConfigError>(use != Use::forward || !flags.memory_limit || !is_in_bytes(*flags.memory_limit),
-                       "--memory-limit ", flags.memory_limit ? to_string(*flags.memory_limit) : "",
-                       " limits training steps, and none run here: leave it out");
+  const std::optional<MemoryLimit>& limit = flags.pipeline.memory_limit;
+  require<ConfigError>(use != Use::forward || !limit || !is_in_bytes(*limit), "--memory-limit ",
+                       limit ? to_string(*limit) : "", " limits training steps, and none run here: leave it out");
   require_plan_is_of(flags, network);
-  return world_options(flags);
+  return flags.world;
 }
 
 }  // namespace
@@ -91,17 +91,18 @@ Job::~Job() {
 
 void Job::require_batch() const {
   const std::int64_t replicas = world_.replicas();
+  const int micro_batches = flags_.pipeline.micro_batches;
   const std::int64_t least =
-      use_ == Use::train_full_steps ? flags_.micro_batches * replicas : (flags_.micro_batches - 1) * replicas + 1;
+      use_ == Use::train_full_steps ? micro_batches * replicas : (micro_batches - 1) * replicas + 1;
   const std::int64_t most = flags_.batch_size / replicas;
   require<ConfigError>(flags_.batch_size >= least, "batch-size = ", flags_.batch_size, " fills fewer than ",
-                       flags_.micro_batches, " micro-batches on each of ", replicas,
-                       replicas == 1 ? " replica" : " replicas", ": give --batch-size ", least, " or more",
+                       micro_batches, " micro-batches on each of ", replicas, replicas == 1 ? " replica" : " replicas",
+                       ": give --batch-size ", least, " or more",
                        most >= 1 ? say(", or --micro-batches ", most, " or fewer") : std::string());
 }
 
 std::unique_ptr<Pipeline> Job::make_pipeline(const PipelineStart& start) {
-  PipelineOptions options = pipeline_options(flags_);
+  PipelineOptions options = flags_.pipeline;
   options.count_bytes = start.count_bytes;
   if (needs_measuring(options)) {
     const Batch sample = start.sample();

@@ -12,16 +12,15 @@
 #include "penstock/base/log.h"
 #include "penstock/base/read_text.h"
 #include "penstock/cli/command_line_check.h"
-#include "penstock/cli/memory_limit_flag.h"
-#include "penstock/cli/weight_gradients_flag.h"
+#include "penstock/cli/value_flags.h"
 #include "penstock/plan/plan.h"
 #include "penstock/train/optimizers.h"
-#include "penstock/transport/launch_environment.h"
+#include "penstock/world/device.h"
 
 namespace penstock {
 namespace {
 
-constexpr double longest_deadline_s = 1e6;
+const Choices<Reduction> reductions = {{"mean", Reduction::mean}, {"sum", Reduction::sum}};
 
 void require_finite(const char* flag, double value) {
   require<ConfigError>(std::isfinite(value), flag, " ", value, ": give a finite number");
@@ -31,12 +30,6 @@ void require_finite(const char* flag, double value) {
 std::string is_not_negative(const std::string& text) {
   return text.starts_with('-') ? say(text, " is below 0") : std::string();
 }
-
-std::string is_precision(const std::string& text) {
-  return text == "fp32" || text == "bf16" || text == "fp16" ? "" : text + " is not fp32, bf16 or fp16";
-}
-
-Reduction reduction_called(const std::string& name) { return name == "sum" ? Reduction::sum : Reduction::mean; }
 
 std::string auto_is_zero(std::string& count) {
   if (count == "auto") count = "0";
@@ -65,19 +58,15 @@ void JobFlags::add_training_to(CLI::App& app) {
   how->add_option("--momentum", momentum, "momentum of sgd and rmsprop")->capture_default_str();
   how->add_option("--weight-decay", weight_decay, "weight decay; adamw decouples it from the gradient")
       ->capture_default_str();
-  how->add_option("--clip-norm", clip_norm, "scale gradients down to this global norm (default: no clipping)");
-  how->add_option("--reduction", reduction, "mean: over the batch; sum: of the micro-batches' means")
-      ->check(CLI::IsMember({"mean", "sum"}))
-      ->capture_default_str();
-  how->add_option(
-         "--replica-reduction", replica_reduction,
-         "mean: replicas do not change the loss and the gradients; sum: both are multiplied by the number of replicas")
-      ->check(CLI::IsMember({"mean", "sum"}))
-      ->capture_default_str();
-  how->add_option("--reported-loss", reported_loss,
-                  "mean: over the batch; sum: of the micro-batches' means, averaged over replicas; gradients stay "
-                  "as they are (default: the loss whose gradients are applied)")
-      ->check(CLI::IsMember({"mean", "sum"}));
+  how->add_option("--clip-norm", pipeline.clip_norm, "scale gradients down to this global norm (default: no clipping)");
+  LossReduction& loss = pipeline.loss_reduction;
+  add_choice(*how, "--reduction", loss.reduction, reductions, "mean: over the batch; sum: of the micro-batches' means");
+  add_choice(*how, "--replica-reduction", loss.replica_reduction, reductions,
+             "mean: replicas do not change the loss and the gradients; sum: both are multiplied by the number of "
+             "replicas");
+  add_choice(*how, "--reported-loss", loss.reported_loss, reductions,
+             "mean: over the batch; sum: of the micro-batches' means, averaged over replicas; gradients stay as they "
+             "are (default: the loss whose gradients are applied)");
 }
 
 void JobFlags::add_pipeline_to(CLI::App& app) {
@@ -85,9 +74,9 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   CLI::App* where = &in_theme(app, "Pipeline");
   std::vector<CLI::Option*> in_plan;  // options that a plan sets, too
   const auto add = [&](CLI::Option* option) { in_plan.push_back(option); };
-  add(where->add_option("--stages", stages, "pipeline ranks p")->capture_default_str());
+  add(where->add_option("--stages", world.stages, "pipeline ranks p")->capture_default_str());
   add(where
-          ->add_option("--micro-batches", micro_batches,
+          ->add_option("--micro-batches", pipeline.micro_batches,
                        "m: micro-batches per step and replica; auto: with schedule auto, the fastest of "
                        "p, 2p, 4p and 8p")
           ->transform(CLI::Validator(auto_is_zero, ""))
@@ -98,84 +87,84 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
                          "largest number of samples of a micro-batch, as an alternative to --micro-batches")
             ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
             ->excludes(app.get_option("--micro-batches")));
-  add(where->add_option("--schedule", schedule,
+  add(where->add_option("--schedule", pipeline.schedule,
                         "a generator (penstock schedule show --help lists them) or a .sched or CSV file "
                         "(default: 1f1b; with chunks interleaved)"));
-  add(where->add_option("--chunks", chunks, "v: stages per rank (default: the schedule's own)")
+  add(where->add_option("--chunks", pipeline.chunks, "v: stages per rank (default: the schedule's own)")
           ->check(CLI::Range(1, 4096)));
   add(add_weight_gradients(*where, weight_gradients,
                            "stream: micro-batch by micro-batch; fused: one product over all of them; changes the last "
                            "bits (default: stream; with schedule auto: auto, the faster of the two)"));
-  add(add_memory_limit(*where, memory_limit, " (default: the schedule's own bound)"));
+  add(add_memory_limit(*where, pipeline.memory_limit, " (default: the schedule's own bound)"));
   add(where
-          ->add_option("--partition", partition,
+          ->add_option("--partition", pipeline.partition,
                        "parameters, uniform, time (measured on the first samples), or the first layer of each further "
                        "stage: layer3 or 4")
           ->capture_default_str());
   CLI::Option* from_file = where->add_option("--plan", plan, "read these flags from a file written by penstock plan");
   for (CLI::Option* option : in_plan) from_file->excludes(option);
-  where->add_option("--replicas", replicas,
+  where->add_option("--replicas", world.replicas,
                     "data-parallel copies of the pipeline (default: 1; under MPI, processes / stages)");
   if (trains) {
-    where->add_flag("--recompute", recompute,
+    where->add_flag("--recompute", pipeline.recompute,
                     "recompute activations in the backward pass instead of storing them: less memory, more time");
     where
-        ->add_option(
-            "--boundary-shape", boundary_shape,
+        ->add_option_function<std::vector<std::int64_t>>(
+            "--boundary-shape", [this](const std::vector<std::int64_t>& shape) { pipeline.boundary_shape = shape; },
             "declares the shape of every value between stages, 16,1024 for example; any other shape is an error")
         ->delimiter(',');
   }
 
   CLI::App* numbers = &in_theme(app, "Numerics");
-  numbers->add_option("--seed", seed, "seed of initial weights and of the order of samples")
+  numbers->add_option("--seed", pipeline.seed, "seed of initial weights and of the order of samples")
       ->check(is_not_negative)
       ->capture_default_str();
-  if (trains)
+  if (trains) {
+    add_choice(*numbers, "--precision", pipeline.precision,
+               Choices<Precision>{{"fp32", Precision::fp32}, {"bf16", Precision::bf16}, {"fp16", Precision::fp16}},
+               "fp32; bf16 or fp16: layers compute in it, while weights, gradients and the loss are fp32; "
+               "with fp16 the loss is scaled dynamically");
     numbers
-        ->add_option("--precision", precision,
-                     "fp32; bf16 or fp16: layers compute in it, while weights, gradients and the loss are fp32; "
-                     "with fp16 the loss is scaled dynamically")
-        ->check(is_precision)
-        ->capture_default_str();
-  if (trains)
-    numbers
-        ->add_option("--loss-scale", loss_scale,
+        ->add_option("--loss-scale", pipeline.loss_scaling.initial,
                      "initial loss scale of fp16: halved, with the update skipped, if a gradient is not finite; "
                      "doubled after 2000 updates")
         ->capture_default_str();
-  numbers
-      ->add_option("--kernels", kernels,
-                   "fixed: LibTorch's; tuned, unless built without (PENSTOCK_CPU_KERNELS): the fastest for each "
-                   "layer's shape, measured first or read from --plan; changes the last bits (default: fixed; with "
-                   "schedule auto, or kernels in the plan: tuned)")
-      ->check(CLI::IsMember({"fixed", "tuned"}));
-  numbers->add_option("--threads", threads, "intra-op threads per rank; changes the last bits")->capture_default_str();
+  }
+  add_choice(*numbers, "--kernels", kernels, Choices<Kernels>{{"fixed", Kernels::fixed}, {"tuned", Kernels::tuned}},
+             "fixed: LibTorch's; tuned, unless built without (PENSTOCK_CPU_KERNELS): the fastest for each layer's "
+             "shape, measured first or read from --plan; changes the last bits (default: fixed; with schedule auto, "
+             "or kernels in the plan: tuned)");
+  numbers->add_option("--threads", world.threads, "intra-op threads per rank; changes the last bits")
+      ->capture_default_str();
 
   CLI::App* job = &in_theme(app, "Job");
-  job->add_option("--transport", transport, "auto, threads, mpi, gloo, or nccl: gloo with NCCL for tensors on GPUs")
-      ->check(CLI::IsMember({"auto", "threads", "mpi", "gloo", "nccl"}))
-      ->capture_default_str();
-  job->add_option("--device", device,
-                  "auto: rank r of a host on cuda:(r mod count) where there are GPUs, else the CPU; cpu; cuda; or "
-                  "cuda:0, ... for all ranks")
-      ->capture_default_str();
+  add_choice(*job, "--transport", world.transport,
+             Choices<TransportKind>{{"auto", TransportKind::automatic},
+                                    {"threads", TransportKind::threads},
+                                    {"mpi", TransportKind::mpi},
+                                    {"gloo", TransportKind::gloo},
+                                    {"nccl", TransportKind::nccl}},
+             "auto, threads, mpi, gloo, or nccl: gloo with NCCL for tensors on GPUs");
+  job->add_option_function<std::string>(
+         "--device", [this](const std::string& name) { pipeline.device = device_named(name); },
+         "auto: rank r of a host on cuda:(r mod count) where there are GPUs, else the CPU; cpu; cuda; or "
+         "cuda:0, ... for all ranks")
+      ->default_str("auto");
   if (trains)
-    job->add_option("--compare-batches", compare_batches,
+    job->add_option("--compare-batches", pipeline.compare_batches,
                     "processes compare hashes of their batches in the first three steps and every n-th; 0: never")
         ->check(CLI::Range(0, 1 << 30))
         ->capture_default_str();
   if (trains)
-    job->add_flag("--keep-last-step", keep_last_step,
+    job->add_flag("--keep-last-step", pipeline.keep_last_step,
                   "copy the parameters before each update: memory for one copy, and some time; after a failure of a "
                   "rank `train` then still writes the weights of the last complete step to --save-weights");
-  job->add_option("--deadline", deadline_s,
-                  "seconds without a sign of life from a process until a wait for it fails; a live process sends signs "
-                  "however long a layer or an evaluation takes")
-      ->capture_default_str();
-  job->add_option("--stall-limit", stall_limit_s,
-                  "seconds without progress of a rank, alive or not, until a wait for it fails (default: none)");
-  job->add_option("--start-deadline", start_deadline_s, "seconds within which all processes must have joined")
-      ->capture_default_str();
+  add_seconds(*job, "--deadline", world.deadline,
+              "seconds without a sign of life from a process until a wait for it fails; a live process sends signs "
+              "however long a layer or an evaluation takes");
+  add_seconds(*job, "--stall-limit", world.stall_limit,
+              "seconds without progress of a rank, alive or not, until a wait for it fails (default: none)");
+  add_seconds(*job, "--start-deadline", world.start_deadline, "seconds within which all processes must have joined");
 }
 
 void JobFlags::add_tuning_to(CLI::App& app) {
@@ -193,35 +182,43 @@ void JobFlags::add_tuning_to(CLI::App& app) {
 namespace {
 
 void settle_defaults(JobFlags& flags) {
-  const bool is_auto = flags.schedule == "auto";
+  PipelineOptions& pipeline = flags.pipeline;
+  const bool is_auto = pipeline.schedule == "auto";
   require<ConfigError>(is_auto || flags.weight_gradients != WeightGradients::automatic,
-                       "--weight-gradients auto is found by measuring: give --schedule auto, or choose stream "
+                       "--weight-gradients auto is found by measuring: pass --schedule auto, or choose stream "
                        "or fused");
   if (!flags.weight_gradients) flags.weight_gradients = is_auto ? WeightGradients::automatic : WeightGradients::stream;
+  // The instructions of a plan are fused already.
+  if (!flags.planned) pipeline.weight_gradients = *flags.weight_gradients;
   const bool is_planned = flags.planned && !flags.planned->kernels.empty();
-  if (flags.kernels.empty()) flags.kernels = is_planned || (is_auto && has_cpu_kernels()) ? "tuned" : "fixed";
-  if (flags.kernels == "tuned") require_kernels(Kernels::tuned);
+  const bool are_tuned = is_planned || (is_auto && has_cpu_kernels());
+  pipeline.kernels = flags.kernels.value_or(are_tuned ? Kernels::tuned : Kernels::fixed);
+  require_kernels(pipeline.kernels);
+  if (flags.planned) pipeline.kernel_selection = flags.planned->kernels;
+  if (pipeline.kernels == Kernels::fixed) pipeline.kernel_selection.clear();
 }
 
 void apply_micro_batch_size(JobFlags& flags) {
   if (!flags.micro_batch_size) return;
-  const int processes = launched_as(asked_transport(flags.transport)).size;
-  const int inferred = processes > 1 && flags.stages > 0 ? processes / flags.stages : 1;
-  const int replicas = std::max(1, flags.replicas > 0 ? flags.replicas : inferred);
+  const WorldOptions& world = flags.world;
+  const int processes = launched(flags).size;
+  const int inferred = processes > 1 && world.stages > 0 ? processes / world.stages : 1;
+  const int replicas = std::max(1, world.replicas > 0 ? world.replicas : inferred);
   const std::int64_t share = split(flags.batch_size, {.index = 0, .of = replicas}).size();
   const std::int64_t count = (share + *flags.micro_batch_size - 1) / *flags.micro_batch_size;
-  flags.micro_batches = static_cast<int>(std::max<std::int64_t>(1, count));
+  flags.pipeline.micro_batches = static_cast<int>(std::max<std::int64_t>(1, count));
 }
 
 void apply_plan(JobFlags& flags) {
   if (flags.plan.empty()) return;
   flags.planned = read_file(flags.plan, read_plan);
-  if (flags.planned->time_unit == "ms") flags.planned_ms = flags.planned->prediction.makespan;
   const Plan& plan = *flags.planned;
-  flags.stages = plan.schedule.rank_count();
-  flags.micro_batches = plan.schedule.micro_batches;
+  if (plan.time_unit == "ms") flags.planned_ms = plan.prediction.makespan;
+  flags.world.stages = plan.schedule.rank_count();
   flags.weight_gradients = plan.weight_gradients;
-  flags.partition = partition_of(plan);
+  flags.pipeline.custom = plan.schedule;
+  flags.pipeline.micro_batches = plan.schedule.micro_batches;
+  flags.pipeline.partition = partition_of(plan);
 }
 
 void check_batch_size(const JobFlags& flags) {
@@ -237,54 +234,13 @@ void settle(JobFlags& flags) {
   check_batch_size(flags);
 }
 
-WorldOptions world_options(const JobFlags& flags) {
-  WorldOptions options;
-  const auto time_of = [](const char* flag, double seconds) {
-    require<ConfigError>(seconds >= 1e-3 && seconds <= longest_deadline_s, flag, " ", seconds,
-                         ": give seconds between 0.001 and ", longest_deadline_s);
-    return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
-  };
-  options.stages = flags.stages;
-  options.replicas = flags.replicas;
-  options.threads = flags.threads;
-  options.deadline = time_of("--deadline", flags.deadline_s);
-  if (flags.stall_limit_s) options.stall_limit = time_of("--stall-limit", *flags.stall_limit_s);
-  options.start_deadline = time_of("--start-deadline", flags.start_deadline_s);
-  if (flags.transport == "threads") options.transport = TransportKind::threads;
-  if (flags.transport == "mpi") options.transport = TransportKind::mpi;
-  if (flags.transport == "gloo") options.transport = TransportKind::gloo;
-  if (flags.transport == "nccl") options.transport = TransportKind::nccl;
-  return options;
-}
-
-PipelineOptions pipeline_options(const JobFlags& flags) {
-  PipelineOptions options;
-  options.micro_batches = flags.micro_batches;
-  options.schedule = flags.schedule;
-  if (flags.planned) options.custom = flags.planned->schedule;
-  options.chunks = flags.chunks;
-  // The instructions of a plan are fused already.
-  if (flags.weight_gradients && !flags.planned) options.weight_gradients = *flags.weight_gradients;
-  if (flags.kernels == "tuned") {
-    options.kernels = Kernels::tuned;
-    options.kernel_selection = flags.planned ? flags.planned->kernels : flags.kernel_selection;
+LaunchedAs launched(const JobFlags& flags) {
+  switch (flags.world.transport) {
+    case TransportKind::mpi: return launched_as(AskedTransport::mpi);
+    case TransportKind::gloo:
+    case TransportKind::nccl: return launched_as(AskedTransport::gloo);
+    default: return launched_as(AskedTransport::any);
   }
-  options.memory_limit = flags.memory_limit;
-  options.reduction = reduction_called(flags.reduction);
-  options.replica_reduction = reduction_called(flags.replica_reduction);
-  if (!flags.reported_loss.empty()) options.reported_loss = reduction_called(flags.reported_loss);
-  options.clip_norm = flags.clip_norm;
-  options.recompute = flags.recompute;
-  if (flags.precision == "bf16") options.precision = Precision::bf16;
-  if (flags.precision == "fp16") options.precision = Precision::fp16;
-  options.loss_scaling.initial = flags.loss_scale;
-  options.compare_batches = flags.compare_batches;
-  options.keep_last_step = flags.keep_last_step;
-  options.partition = flags.partition;
-  options.device = flags.device;
-  if (!flags.boundary_shape.empty()) options.boundary_shape = flags.boundary_shape;
-  options.seed = flags.seed;
-  return options;
 }
 
 void decide_by_measuring(JobFlags& flags, World& world, Cell& network, PipelineOptions& options) {
@@ -298,8 +254,8 @@ void decide_by_measuring(JobFlags& flags, World& world, Cell& network, PipelineO
   options = choice.options;
   if (choice.plan) {
     flags.weight_gradients = choice.plan->weight_gradients;
-    flags.partition = options.partition;
-    flags.micro_batches = options.micro_batches;
+    flags.pipeline.partition = options.partition;
+    flags.pipeline.micro_batches = options.micro_batches;
     flags.planned_ms = choice.plan->prediction.makespan;
   }
   if (!choice.origin.empty()) log(LogLevel::info, "tuning: " + choice.origin);
@@ -334,24 +290,26 @@ OptimizerFactory make_optimizer(const JobFlags& flags) {
 nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeline) {
   const World& world = pipeline.world();
   nlohmann::ordered_json settings = settings_of(flags.network);
-  settings.update({{"seed", flags.seed},
+  const PipelineOptions& options = pipeline.options();
+  const LossReduction& loss = options.loss_reduction;
+  settings.update({{"seed", options.seed},
                    {"stages", world.stages()},
                    {"replicas", world.replicas()},
-                   {"micro_batches", flags.micro_batches},
-                   {"schedule", pipeline.options().schedule},
+                   {"micro_batches", flags.pipeline.micro_batches},
+                   {"schedule", options.schedule},
                    {"chunks", chunks_of(pipeline)},
                    {"weight_gradients", to_string(flags.weight_gradients.value())},
-                   {"kernels", flags.kernels},
-                   {"cut", flags.partition},
+                   {"kernels", options.kernels == Kernels::tuned ? "tuned" : "fixed"},
+                   {"cut", flags.pipeline.partition},
                    {"transport", world.transport()},
                    {"threads", world.threads()},
-                   {"device", pipeline.options().device},
+                   {"device", options.device->str()},
                    {"batch_size", flags.batch_size},
-                   {"reduction", flags.reduction},
-                   {"replica_reduction", flags.replica_reduction},
-                   {"reported_loss", flags.reported_loss.empty() ? "reduced" : flags.reported_loss},
-                   {"recompute", flags.recompute},
-                   {"precision", flags.precision},
+                   {"reduction", to_string(loss.reduction)},
+                   {"replica_reduction", to_string(loss.replica_reduction)},
+                   {"reported_loss", loss.reported_loss ? to_string(*loss.reported_loss) : "reduced"},
+                   {"recompute", options.recompute},
+                   {"precision", to_string(options.precision)},
                    {"optimizer", flags.optimizer},
                    {"lr", flags.learning_rate},
                    {"momentum", flags.momentum},
@@ -364,11 +322,12 @@ std::string banner(const JobFlags& flags, const Pipeline& pipeline) {
   const World& world = pipeline.world();
   const int chunks = chunks_of(pipeline);
   const RowRange share = split(flags.batch_size, {.index = 0, .of = world.replicas()});
-  return say(describe(flags.network), ": ", world.describe(), "; ", pipeline.options().schedule,
-             chunks > 1 ? say(" with ", chunks, " chunks per rank, ") : std::string(", "), flags.micro_batches,
-             " micro-batch", flags.micro_batches == 1 ? "" : "es", flags.recompute ? ", recomputed" : "",
-             flags.precision == "fp32" ? "" : ", " + flags.precision, "; batch ", flags.batch_size,
-             world.replicas() > 1 ? say(" in all, ", share.size(), " per replica") : std::string());
+  const PipelineOptions& options = pipeline.options();
+  return say(describe(flags.network), ": ", world.describe(), "; ", options.schedule,
+             chunks > 1 ? say(" with ", chunks, " chunks per rank, ") : std::string(", "), options.micro_batches,
+             " micro-batch", options.micro_batches == 1 ? "" : "es", options.recompute ? ", recomputed" : "",
+             options.precision == Precision::fp32 ? "" : say(", ", to_string(options.precision)), "; batch ",
+             flags.batch_size, world.replicas() > 1 ? say(" in all, ", share.size(), " per replica") : std::string());
 }
 
 }  // namespace penstock

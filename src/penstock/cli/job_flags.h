@@ -13,49 +13,28 @@
 #include "penstock/cli/model_flags.h"
 #include "penstock/plan/plan_file.h"
 #include "penstock/runtime/pipeline.h"
+#include "penstock/transport/launch_environment.h"
 
 namespace penstock {
 
 struct JobFlags {
   ModelFlags network;
-  int stages = 1;
-  int replicas = 0;
-  int micro_batches = 4;
-  std::optional<std::int64_t> micro_batch_size;  // alternative to micro_batches
-  std::vector<std::int64_t> boundary_shape;      // empty: not declared
-  std::string schedule;
-  int chunks = 0;
+  WorldOptions world;
+  PipelineOptions pipeline = {.micro_batches = 4};  // complete after settle()
+  // What settle() decides from other flags.
+  std::optional<std::int64_t> micro_batch_size;     // alternative to pipeline.micro_batches
   std::optional<WeightGradients> weight_gradients;  // none: automatic if the schedule is "auto", else stream
-  std::string kernels;                              // empty: decided by settle()
-  std::string kernel_selection;  // of tuned kernels, PipelineOptions::kernel_selection; empty: to be measured
-  std::optional<MemoryLimit> memory_limit;
-  std::string plan;                  // path of a plan file
-  std::optional<Plan> planned;       // contents of the plan file
-  std::string tuning_cache;          // a folder, "off", or empty: default_tuning_folder()
-  bool tune_again = false;           // measure what is in the cache, too
-  std::optional<double> planned_ms;  // step time predicted by the schedule "auto" or by the plan
+  std::optional<Kernels> kernels;                   // none: tuned for the schedule "auto" and for plans with kernels
+  std::string plan;                                 // path of a plan file
+  std::optional<Plan> planned;                      // contents of the plan file
+  std::optional<double> planned_ms;                 // step time predicted by the schedule "auto" or by the plan
+  std::string tuning_cache;                         // a folder, "off", or empty: default_tuning_folder()
+  bool tune_again = false;                          // measure what is in the cache, too
   std::int64_t batch_size = 32;
-  std::string reduction = "mean";
-  std::string replica_reduction = "mean";
-  std::string reported_loss;  // empty: according to the reduction of the gradients
-  std::string partition = "parameters";
   std::string optimizer = "sgd";
   double learning_rate = 0.01;
   double momentum = 0;
   double weight_decay = 0;
-  std::optional<double> clip_norm;
-  bool recompute = false;
-  std::string precision = "fp32";
-  double loss_scale = 65536;
-  int compare_batches = 100;
-  bool keep_last_step = false;
-  std::uint64_t seed = 0;
-  int threads = 1;
-  std::string transport = "auto";
-  std::string device = "auto";
-  double deadline_s = 60;
-  std::optional<double> stall_limit_s;
-  double start_deadline_s = 60;
 
   /// Add flags, each under its heading; `this` must outlive the parsing. Call add_training_to before add_pipeline_to:
   /// the latter then also adds the pipeline flags that apply to training only.
@@ -68,18 +47,17 @@ struct JobFlags {
 };
 
 /// Completes and checks the flags, before any other use of them: reads the file of --plan and sets what it decides,
-/// sets the defaults that depend on other flags, and converts --micro-batch-size to a number of micro-batches. Kernels
-/// are tuned if the plan has kernels, or if the schedule is "auto" and this build has tuned ones. Throws ConfigError
-/// for flags that exclude each other or are out of range and for tuned kernels that this build lacks, DataError for an
-/// invalid plan.
+/// sets the defaults that depend on other flags, and converts --micro-batch-size to a number of micro-batches. Throws
+/// ConfigError for flags that exclude each other or are out of range and for tuned kernels that this build lacks,
+/// DataError for an invalid plan.
 void settle(JobFlags& flags);
 
-// These throw ConfigError for invalid flags.
-WorldOptions world_options(const JobFlags& flags);
-PipelineOptions pipeline_options(const JobFlags& flags);
+/// How this process was started, for the transport of the flags.
+LaunchedAs launched(const JobFlags& flags);
 /// Calls autotune() with the options' sample and sample_targets and the cache of the flags, logs the reasons, and
 /// writes the choice for the schedule "auto" to the flags too. Collective.
 void decide_by_measuring(JobFlags& flags, World& world, Cell& network, PipelineOptions& options);
+/// Throws ConfigError for invalid numbers.
 OptimizerFactory make_optimizer(const JobFlags& flags);
 
 /// The effective settings as JSON.

@@ -1,16 +1,52 @@
-// The program `penstock`: runs the verbs that do not need LibTorch and hands the others over to `penstock-runtime`.
+// The program `penstock`: runs the verbs that do not need LibTorch and hands the others over to `penstock-runtime`:
+// planning verbs never load LibTorch.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 
 #include "penstock/cli/exit_codes.h"
-#include "penstock/cli/known_verbs.h"
-#include "penstock/cli/rank_error.h"
-#include "penstock/cli/runtime_program.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/launch/keep_rank.h"
 #include "penstock/launch/local_launcher.h"
 
 namespace penstock {
 namespace {
+
+struct RuntimeVerb {
+  const char* name;
+  const char* purpose;
+};
+
+/// The verbs of penstock-runtime.
+constexpr RuntimeVerb runtime_verbs[] = {
+    {"train", "train a model, in one process or many"},
+    {"evaluate", "loss and accuracy of saved weights on a test set"},
+    {"infer", "run a network forward through the pipeline; continue texts"},
+    {"bench", "measure training steps and compare schedules"},
+    {"doctor", "properties of this machine: cores, BLAS, LibTorch, MPI, threads"},
+};
+
+bool is_runtime_verb(std::string_view argument) {
+  return std::any_of(std::begin(runtime_verbs), std::end(runtime_verbs),
+                     [&](const RuntimeVerb& one) { return one.name == argument; });
+}
+
+/// Replaces this process by ../libexec/penstock/penstock-runtime, relative to the folder of this program, with the same
+/// command line. Throws ConfigError if that program does not exist (a build without LibTorch), Failure if it cannot be
+/// started. Does not return otherwise.
+[[noreturn]] void become_runtime_program(const CommandLine& line) {
+  namespace fs = std::filesystem;
+  const fs::path own_folder = fs::read_symlink("/proc/self/exe").parent_path();
+  const fs::path program = own_folder.parent_path() / "libexec" / "penstock" / "penstock-runtime";
+  require<ConfigError>(fs::exists(program), "this build has no LibTorch (PENSTOCK_TORCH=OFF): the verb '",
+                       line.arguments[1], "' is not in it (there is no ", program.string(), ")");
+  // argv is passed on unchanged, so that the list of processes shows what the user typed.
+  ::execv(program.c_str(), line.arguments);
+  throw Failure(say(program.string(), ": cannot be started: ", std::strerror(errno)));
+}
 
 void add_runtime_verb(CLI::App& program, const char* name) {
   const auto verb = std::find_if(std::begin(runtime_verbs), std::end(runtime_verbs),

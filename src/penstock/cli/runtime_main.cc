@@ -1,19 +1,36 @@
-// The program `penstock-runtime`: the verbs that need LibTorch. `penstock` executes it (runtime_program.h).
+// The program `penstock-runtime`: the verbs that need LibTorch. `penstock` executes it (main.cc).
 
 #include <c10/util/Exception.h>
 
 #include "penstock/base/log.h"
 #include "penstock/base/quick_exit.h"
+#include "penstock/base/read_text.h"
+#include "penstock/cli/checkpoint_flags.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/exit_codes.h"
-#include "penstock/cli/given_config.h"
-#include "penstock/cli/known_verbs.h"
-#include "penstock/cli/rank_error.h"
-#include "penstock/cli/runtime_verbs.h"
+#include "penstock/cli/verbs.h"
 #include "penstock/world/reason.h"
 
 namespace penstock {
 namespace {
+
+/// The file that --config names; none if it is not given. Throws DataError for a file that cannot be read or has more
+/// than 1 MiB.
+std::optional<ConfigText> given_config(const ConfiguredLine& line, const CLI::App& program) {
+  const auto file = line.value_of(program, "--config");
+  if (!file) return std::nullopt;
+  return ConfigText{*file, read_text(*file, {.most_bytes = most_settings_bytes})};
+}
+
+/// The settings that are stored with the newest complete checkpoint of the folder that --resume names, on the line or
+/// in a file that it has read; none without --resume. Throws DataError likewise.
+std::optional<ConfigText> stored_config(const ConfiguredLine& line, const CLI::App& program) {
+  const auto folder = line.value_of(program, "--resume");
+  if (!folder || *folder == resume_if_possible) return std::nullopt;
+  const auto stored = stored_settings(*folder);
+  if (!stored) return std::nullopt;
+  return ConfigText{.file = stored->path, .text = stored->text, .is_stored = true};
+}
 
 int run(const CommandLine& line) {
   set_log_level(LogLevel::info);

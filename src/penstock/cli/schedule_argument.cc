@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "penstock/base/error.h"
-#include "penstock/cli/memory_limit_flag.h"
+#include "penstock/cli/value_flags.h"
 
 namespace penstock {
 namespace {

@@ -14,8 +14,8 @@
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/job.h"
-#include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
+#include "penstock/cli/verbs.h"
 #include "penstock/runtime/profiler.h"
 #include "penstock/trace/trace.h"
 
@@ -92,7 +92,7 @@ int bench_step(BenchFlags& flags) {
   for (const std::string* path : {&flags.json, &flags.save_start})
     if (!path->empty()) require_place_for(*path);
   Job job(flags.job, Use::train_full_steps);
-  const Batch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
+  const Batch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.pipeline.seed);
   const auto pipeline = job.make_pipeline({.sample = [&] { return batch; }, .count_bytes = flags.memory});
   save_start(*pipeline, batch, flags.save_start);
   std::vector<RankPeak> before, after;
@@ -150,7 +150,7 @@ double most_live(const Trace& trace) {
 
 /// Trains with the schedule of the flags and returns its figures. Unset on processes other than the main one.
 std::optional<StepFigures> measured_figures(Job& job, const BenchFlags& flags) {
-  const Batch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
+  const Batch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.pipeline.seed);
   const auto pipeline = job.make_pipeline({.sample = [&] { return batch; }});
   time_steps(*pipeline, batch, flags);
   const Trace trace = Profiler(*pipeline).trace();
@@ -170,13 +170,13 @@ std::optional<StepFigures> measured_figures(Job& job, const BenchFlags& flags) {
 int bench_schedules(ScheduleFlags& flags) {
   JobFlags& settings = flags.bench.job;
   settle(settings);
-  require<ConfigError>(settings.schedule.empty() && settings.plan.empty() && settings.chunks == 0,
+  require<ConfigError>(settings.pipeline.schedule.empty() && settings.plan.empty() && settings.pipeline.chunks == 0,
                        "bench schedules runs them all: leave --schedule, --chunks and --plan out");
   Job job(settings, Use::train_full_steps);
-  std::vector<TableRow> rows = schedule_table({settings.stages, settings.micro_batches, {}});
+  std::vector<TableRow> rows = schedule_table({settings.world.stages, settings.pipeline.micro_batches, {}});
   for (TableRow& row : rows) {
     if (row.schedule == "forward-only") continue;  // it does not train
-    settings.schedule = row.schedule;
+    settings.pipeline.schedule = row.schedule;
     row.measured = measured_figures(job, flags.bench);
   }
   if (job.world().is_main()) write_text(flags.output, flags.format == "markdown" ? to_markdown(rows) : to_table(rows));

@@ -15,7 +15,7 @@
 #include <torch/version.h>
 
 #include "penstock/base/error.h"
-#include "penstock/cli/runtime_verbs.h"
+#include "penstock/cli/verbs.h"
 #include "penstock/kernels/kernels.h"
 #include "penstock/transport/build_identity.h"
 #include "penstock/transport/launch_environment.h"

@@ -10,8 +10,8 @@
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/data_flags.h"
 #include "penstock/cli/job.h"
-#include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
+#include "penstock/cli/verbs.h"
 #include "penstock/cli/weight_file.h"
 #include "penstock/train/train.h"
 #include "penstock/transport/launch_environment.h"
@@ -30,7 +30,7 @@ int evaluate(EvaluateFlags flags) {
   settle(flags.job);
   ModelFlags& network = flags.job.network;
   const SavedWeights weights = read_weights(flags.weights, network);
-  const bool is_first = launched_as(asked_transport(flags.job.transport)).rank == 0;
+  const bool is_first = launched(flags.job).rank == 0;
   if (!flags.json.empty() && is_first) require_place_for(flags.json);
   DataSets sets = read_data(flags.data, network, /*with_test=*/true);
   if (sets.text) {

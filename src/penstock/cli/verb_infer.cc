@@ -11,8 +11,8 @@
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/data_flags.h"
 #include "penstock/cli/job.h"
-#include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
+#include "penstock/cli/verbs.h"
 #include "penstock/cli/weight_file.h"
 #include "penstock/train/train.h"
 
@@ -132,7 +132,9 @@ class Report {
   std::ostringstream text_;
 };
 
-Batch random_rows(const InferFlags& flags) { return random_batch(flags.job.network, flags.rows, flags.job.seed); }
+Batch random_rows(const InferFlags& flags) {
+  return random_batch(flags.job.network, flags.rows, flags.job.pipeline.seed);
+}
 
 void infer_batch(Pipeline& pipeline, const InferFlags& flags, Report& report) {
   const InferResult result =
@@ -170,7 +172,7 @@ void infer_text(Pipeline& pipeline, const InferFlags& flags, const std::vector<T
                                        {.tokens = *flags.generate,
                                         .context = gpt_options(flags.job.network).context,
                                         .sampling = {.temperature = flags.temperature, .top_k = flags.top_k},
-                                        .seed = flags.job.seed});
+                                        .seed = flags.job.pipeline.seed});
   report.json["texts"] = Json::array();
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const std::string text = vocabulary.decode(generated.sequences[i]);

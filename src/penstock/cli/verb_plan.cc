@@ -4,12 +4,11 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/read_text.h"
-#include "penstock/cli/memory_limit_flag.h"
 #include "penstock/cli/plan_output.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/uniform_plan.h"
+#include "penstock/cli/value_flags.h"
 #include "penstock/cli/verbs.h"
-#include "penstock/cli/weight_gradients_flag.h"
 #include "penstock/plan/plan.h"
 
 namespace penstock {

@@ -7,8 +7,8 @@
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/job.h"
 #include "penstock/cli/plan_output.h"
-#include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
+#include "penstock/cli/verbs.h"
 #include "penstock/plan/plan.h"
 
 namespace penstock {
@@ -23,13 +23,13 @@ struct ProfileFlags {
 };
 
 int plan_by_profile(ProfileFlags& flags) {
-  flags.job.schedule = "auto";
+  flags.job.pipeline.schedule = "auto";
   settle(flags.job);
   flags.shown.check();
   if (!flags.costs_file.empty()) require_place_for(flags.costs_file);
   Job job(flags.job, Use::train_full_steps);
-  const Batch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
-  PipelineOptions options = pipeline_options(flags.job);
+  const Batch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.pipeline.seed);
+  PipelineOptions options = flags.job.pipeline;
   options.sample = batch.inputs.list();
   options.sample_targets = batch.targets;
   const LayerCosts costs = profile(job.world(), job.network(), loss_of(flags.job.network), options,

@@ -19,8 +19,8 @@
 #include "penstock/cli/data_flags.h"
 #include "penstock/cli/dump.h"
 #include "penstock/cli/job.h"
-#include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
+#include "penstock/cli/verbs.h"
 #include "penstock/cli/weight_file.h"
 #include "penstock/plan/plan.h"
 #include "penstock/runtime/profiler.h"
@@ -69,16 +69,18 @@ struct TrainFlags {
 
 /// The flags on which the numbers depend, beside those that the checkpoint itself records and the network's shape.
 std::set<std::string> decisive_flags(const TrainFlags& flags) {
-  std::set<std::string> names = {"augment",           "batch-size",    "clip-norm", "dataset",     "drop-last",
-                                 "dropout",           "loss-scale",    "lr",        "lr-by",       "lr-schedule",
-                                 "momentum",          "norm-momentum", "normalize", "optimizer",   "reduction",
-                                 "replica-reduction", "shuffle",       "warmup",    "weight-decay"};
+  std::set<std::string> names = {"augment",   "batch-size", "dataset",     "drop-last", "dropout",
+                                 "lr",        "lr-by",      "lr-schedule", "momentum",  "norm-momentum",
+                                 "normalize", "optimizer",  "shuffle",     "warmup",    "weight-decay"};
+  for_each_setting(flags.job.pipeline, [&](const Setting& setting, const auto&) {
+    if (setting.changes_numbers) names.insert(setting.name);
+  });
   if (flags.lr_schedule != "constant") names.insert({"epochs", "steps"});  // where the rate falls
   return names;
 }
 
 void check(const TrainFlags& flags) {
-  require<ConfigError>(!flags.job.keep_last_step || !flags.save_weights.empty(),
+  require<ConfigError>(!flags.job.pipeline.keep_last_step || !flags.save_weights.empty(),
                        "--keep-last-step keeps the weights for --save-weights: give both");
   const std::int64_t steps = flags.steps.value_or(1), epochs = flags.epochs.value_or(1);
   require<ConfigError>(steps >= 1, "steps = ", steps,
@@ -92,7 +94,7 @@ void check(const TrainFlags& flags) {
                        "--log-style monitor stops at an invalid loss: leave --on-nan go-on out, or take another style");
   require<ConfigError>(flags.on_nan != "rollback" || flags.checkpoints.writes(),
                        "--on-nan rollback returns to the last checkpoint: give --checkpoint DIR too");
-  if (launched_as(asked_transport(flags.job.transport)).rank != 0) return;
+  if (launched(flags.job).rank != 0) return;
   for (const std::string* path : {&flags.json, &flags.trace, &flags.svg, &flags.save_weights})
     if (!path->empty()) require_place_for(*path);
   if (!flags.save_weights.empty()) require_outside_of_checkpoints(flags.save_weights);
@@ -283,7 +285,7 @@ int train(TrainFlags flags) {
   }
 
   Job job(flags.job, flags.shows_steps() ? Use::train_full_steps : Use::train);
-  const ReadingOptions reading{.batch_size = flags.job.batch_size, .seed = flags.job.seed};
+  const ReadingOptions reading{.batch_size = flags.job.batch_size, .seed = flags.job.pipeline.seed};
   const auto pipeline =
       job.make_pipeline({.sample = [&] { return sample_of(sets, flags.data, flags.job.network, reading); },
                          .state = weights.state.empty() ? nullptr : &weights.state});
@@ -322,10 +324,10 @@ int train(TrainFlags flags) {
     trainer.fit(loaders.train, loaders.test ? &*loaders.test : nullptr);
     world.finish();
   } catch (const RankFailure&) {
-    if (flags.job.keep_last_step) save_last_step(flags, *pipeline, vocabulary);
+    if (flags.job.pipeline.keep_last_step) save_last_step(flags, *pipeline, vocabulary);
     throw;
   } catch (const TransportError&) {
-    if (flags.job.keep_last_step) save_last_step(flags, *pipeline, vocabulary);
+    if (flags.job.pipeline.keep_last_step) save_last_step(flags, *pipeline, vocabulary);
     throw;
   }
   if (const auto& request = trainer.interrupted()) {

@@ -1,6 +1,7 @@
 // The loss of a pipeline: a sum over samples and a weight, so that the mean is exact for micro-batches of unequal size.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,19 @@ extern const Loss squared_error;
 enum class Reduction {
   mean,  // total of all sums divided by total of all weights: as for the whole batch at once
   sum    // the sum of the micro-batches' means
+};
+
+constexpr const char* to_string(Reduction reduction) { return reduction == Reduction::mean ? "mean" : "sum"; }
+
+/// How a step's loss and gradients are combined.
+struct LossReduction {
+  Reduction reduction = Reduction::mean;  // over the micro-batches
+  /// Over the replicas that have samples. mean: the number of replicas does not change the results (up to rounding, for
+  /// equal shares); sum: loss and gradients are multiplied by the number of replicas.
+  Reduction replica_reduction = Reduction::mean;
+  /// The loss that StepResult::loss() returns, independent of the gradients: `mean`, over the batch; `sum`, the sum of
+  /// the micro-batches' means, averaged over the replicas. None: the loss whose gradients are applied.
+  std::optional<Reduction> reported_loss = std::nullopt;
 };
 
 }  // namespace penstock

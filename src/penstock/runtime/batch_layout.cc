@@ -37,7 +37,7 @@ torch::Tensor usable_rows(const torch::Tensor& rows, const RowsUse& use) {
   return use.outlive_result && there.is_same(rows) ? there.clone() : there;
 }
 
-LossFactors loss_factors(const Loss& loss, const LossReductions& reductions, const WholeTargets& targets,
+LossFactors loss_factors(const Loss& loss, const LossReduction& how, const WholeTargets& targets,
                          const BatchLayout& layout, Replica replica, int replicas) {
   LossFactors factors;
   std::vector<double> weights;  // of this replica
@@ -60,10 +60,10 @@ LossFactors loss_factors(const Loss& loss, const LossReductions& reductions, con
     if (weight <= 0) return 0.0;
     return 1 / (reduction == Reduction::mean ? factors.total_weight : weight * counted_replicas);
   };
-  const double replica_factor = reductions.replicas == Reduction::sum ? counted_replicas : 1;
+  const double replica_factor = how.replica_reduction == Reduction::sum ? counted_replicas : 1;
   for (const double weight : weights) {
-    factors.gradient.push_back(averaged(reductions.micro_batches, weight) * replica_factor);
-    factors.reported.push_back(reductions.reported ? averaged(*reductions.reported, weight) : factors.gradient.back());
+    factors.gradient.push_back(averaged(how.reduction, weight) * replica_factor);
+    factors.reported.push_back(how.reported_loss ? averaged(*how.reported_loss, weight) : factors.gradient.back());
   }
   return factors;
 }

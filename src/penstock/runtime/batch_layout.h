@@ -47,14 +47,6 @@ struct RowsUse {
 /// the caller may overwrite as soon as the result is available.
 torch::Tensor usable_rows(const torch::Tensor& rows, const RowsUse& use);
 
-/// How loss sums are combined, over the micro-batches and then over the replicas.
-struct LossReductions {
-  Reduction micro_batches = Reduction::mean;  // of the loss whose gradients are applied
-  Reduction replicas = Reduction::mean;       // of the same loss
-  /// Over the micro-batches, for the reported loss, which is averaged over the replicas; none: the loss above.
-  std::optional<Reduction> reported = {};
-};
-
 /// The factors that turn the micro-batches' loss sums into the step's loss and its gradients.
 struct LossFactors {
   double total_weight = 0;       // over all replicas and micro-batches
@@ -69,7 +61,7 @@ struct WholeTargets {
 };
 /// The factors for one replica, computed from the targets alone. A micro-batch of weight 0 (all masked) has factor 0,
 /// and averages do not count a replica of weight 0.
-LossFactors loss_factors(const Loss& loss, const LossReductions& reductions, const WholeTargets& targets,
+LossFactors loss_factors(const Loss& loss, const LossReduction& how, const WholeTargets& targets,
                          const BatchLayout& layout, Replica replica, int replicas);
 
 }  // namespace penstock

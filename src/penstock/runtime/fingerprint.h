@@ -1,6 +1,8 @@
 // The settings that must be the same on every rank of a pipeline, as text: ranks compare it, traces contain it.
 #pragma once
 
+#include <functional>
+
 #include "penstock/model/loss.h"
 #include "penstock/model/stages.h"
 #include "penstock/runtime/batch_axes.h"
@@ -19,7 +21,10 @@ struct PipelineParts {
   const BatchAxesOf& axes;
 };
 
-/// Every setting as a name and a value without line breaks, in a fixed order.
+/// The settings of the list in runtime/options.h that `which` chooses, with values without line breaks.
+Fingerprint settings_text(const PipelineOptions& options, const std::function<bool(const Setting&)>& which);
+
+/// All of them with the parts of the pipeline, in a fixed order.
 Fingerprint fingerprint_of(const PipelineOptions& options, const PipelineParts& parts);
 
 }  // namespace penstock

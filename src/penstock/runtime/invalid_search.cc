@@ -178,8 +178,9 @@ void InvalidSearch::run(const StepJob& job) {
   job_ = &search;
   found_.clear();
   const Replica own = parts_.placement.replica();
-  factors_ = loss_factors(parts_.setting.loss, parts_.setting.reductions, {search.targets, parts_.setting.axes.targets},
-                          search.layout, own, parts_.placement.context().replicas);
+  factors_ = loss_factors(parts_.setting.loss, parts_.setting.options->loss_reduction,
+                          {search.targets, parts_.setting.axes.targets}, search.layout, own,
+                          parts_.placement.context().replicas);
   rows_.begin(search);
   messages_.begin_step(search.step);
   failure_.clear();
@@ -231,7 +232,7 @@ void InvalidSearch::forward(Stage& stage, MicroBatch micro_batch) {
   const RowRange rows = rows_.of(micro_batch);
   parts_.histories.of(stage.id()).before_forward(stage, job_->training_step);
   Stage::Arrivals arrivals;
-  arrivals.place = {parts_.setting.seed, job_->training_step, rows.begin, {}, rows.size()};
+  arrivals.place = {parts_.setting.options->seed, job_->training_step, rows.begin, {}, rows.size()};
   arrivals.micro_batch = micro_batch;
   arrivals.inputs = rows_.inputs(stage.part(), micro_batch);
   arrivals.received = messages_.take_values(stage.part(), micro_batch);
@@ -247,7 +248,7 @@ void InvalidSearch::forward(Stage& stage, MicroBatch micro_batch) {
     for (std::size_t i = 0; i < outputs.size(); ++i)
       look_at(outputs[i], {node, kind, static_cast<int>(i), stage.id(), number}, call.name);
   });
-  const AutocastGuard autocast(autocast_for(parts_.setting.precision, parts_.setting.device.type()));
+  const AutocastGuard autocast(autocast_for(parts_.setting.options->precision, parts_.setting.device.type()));
   Stage::Forwarded done = stage.forward(arrivals, [&](const Tensors& outputs) {
     look_at_loss(outputs, micro_batch);
     return torch::Tensor();

@@ -84,9 +84,9 @@ std::shared_ptr<StepJob> JobFactory::inference(Inferences& inferences, const Ten
 }
 
 double JobFactory::weight_of(const StepJob& job) const {
-  if (parts_.options.reduction == Reduction::sum) return 0;
-  return loss_factors(parts_.loss, {.micro_batches = parts_.options.reduction}, {job.targets, parts_.axes.targets},
-                      job.layout, Replica(0), world().replicas())
+  if (parts_.options.loss_reduction.reduction == Reduction::sum) return 0;
+  return loss_factors(parts_.loss, {.reduction = parts_.options.loss_reduction.reduction},
+                      {job.targets, parts_.axes.targets}, job.layout, Replica(0), world().replicas())
       .total_weight;
 }
 

@@ -17,7 +17,7 @@ NonFiniteLoss::NonFiniteLoss(MicroBatch micro_batch, double loss)
 Tensors in_full_precision(const RankSetting& setting, const Tensors& outputs) {
   Tensors in_full = outputs;
   for (torch::Tensor& output : in_full)
-    if (setting.precision != Precision::fp32 && output.defined() && is_reduced(output.scalar_type()))
+    if (setting.options->precision != Precision::fp32 && output.defined() && is_reduced(output.scalar_type()))
       output = output.to(torch::kFloat32);
   return in_full;
 }
@@ -31,8 +31,8 @@ void JobResults::begin(const StepJob& job) {
   const Replica own = placement_.replica();
   forwards_left_ = job.schedule_of(own).schedule.micro_batches;
   if (!job.inference) {
-    factors_ = loss_factors(setting_.loss, setting_.reductions, {job.targets, setting_.axes.targets}, job.layout, own,
-                            placement_.context().replicas);
+    factors_ = loss_factors(setting_.loss, setting_.options->loss_reduction, {job.targets, setting_.axes.targets},
+                            job.layout, own, placement_.context().replicas);
     numbers_.weight = factors_.total_weight;
   }
   if (forwards_left_ == 0) send();

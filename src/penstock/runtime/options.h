@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/Device.h>
+
 #include "penstock/kernels/kernels.h"
 #include "penstock/layers/precision.h"
 #include "penstock/model/batch_tensors.h"
@@ -48,13 +50,7 @@ struct PipelineOptions {
   /// Costs per stage, for schedules that are generated from costs (zb-auto) and for a memory limit in bytes; none: all
   /// instructions cost the same.
   std::optional<StageCosts> costs = std::nullopt;
-  Reduction reduction = Reduction::mean;
-  /// How losses and gradients are combined over the replicas that have samples. mean: the number of replicas does not
-  /// change the results (up to rounding, for equal shares); sum: results are multiplied by the number of replicas.
-  Reduction replica_reduction = Reduction::mean;
-  /// The loss that StepResult::loss() returns, independent of the gradients: `mean`, over the batch; `sum`, the sum of
-  /// the micro-batches' means, averaged over the replicas. None: the loss whose gradients are applied.
-  std::optional<Reduction> reported_loss = std::nullopt;
+  LossReduction loss_reduction = {};
   /// Largest global 2-norm of the gradients: before the update, larger gradients are scaled down to it. None: the norm
   /// is not computed. Infinity: the norm is computed, the gradients do not change.
   std::optional<double> clip_norm = std::nullopt;
@@ -66,11 +62,10 @@ struct PipelineOptions {
   bool recompute = false;
   /// RankPeak also reports bytes. Costs time: every allocation is observed.
   bool count_bytes = false;
-  /// The device of the stages. "auto": a GPU where LibTorch finds one, rank r on cuda:(r mod count), otherwise the CPU;
-  /// "cpu"; "cuda": rank r of a host on cuda:(r mod count); "cuda:1": all ranks on that one. Pipeline::options() holds
-  /// what "auto" resolved to, and the ranks compare it. Initial weights are computed on the CPU: they are the same on
-  /// every device.
-  std::string device = "auto";
+  /// The device of the stages. A device with an index, cuda:1, is that of all ranks; without one, cuda, rank r of a host
+  /// has cuda:(r mod count). None: cuda if LibTorch finds a GPU, else the CPU. Pipeline::options() holds the choice, and
+  /// the ranks compare it. Initial weights are computed on the CPU: they are the same on every device.
+  std::optional<c10::Device> device = std::nullopt;
   Precision precision = Precision::fp32;
   LossScaling loss_scaling = {};  // of Precision::fp16
   Kernels kernels = Kernels::fixed;
@@ -99,6 +94,42 @@ struct PipelineOptions {
   /// time of copying them, about that of an update by plain SGD.
   bool keep_last_step = false;
   std::uint64_t seed = 0;  // of the initial weights and of random numbers such as dropout masks
+
+  bool clips() const { return clip_norm.has_value(); }
 };
+
+/// One entry of the list below.
+struct Setting {
+  const char* name;  // in messages, traces and, as a flag of the same name, on command lines
+  /// Whether numbers depend on it beside those settings that a checkpoint records itself (BitSettings): a training that
+  /// is resumed with another value warns.
+  bool changes_numbers = false;
+  bool changes_times = false;  // measurements depend on it: it is part of the key of the tuning cache
+};
+
+/// Calls visit(Setting, member) for the settings of a pipeline: the only list of them. Ranks compare all of them
+/// (runtime/fingerprint.h). What becomes part of the instructions, the network or the kernels is compared as such.
+template <class Visit>
+void for_each_setting(const PipelineOptions& options, Visit&& visit) {
+  visit(Setting{"micro-batches", false, true}, options.micro_batches);
+  visit(Setting{"schedule"}, options.schedule);
+  visit(Setting{"weight-gradients"}, options.weight_gradients);
+  visit(Setting{"memory-limit"}, options.memory_limit);
+  visit(Setting{"partition", false, true}, options.partition);
+  visit(Setting{"reduction", true}, options.loss_reduction.reduction);
+  visit(Setting{"replica-reduction", true}, options.loss_reduction.replica_reduction);
+  visit(Setting{"reported-loss"}, options.loss_reduction.reported_loss);
+  visit(Setting{"clip-norm", true, true}, options.clip_norm);
+  visit(Setting{"boundary-shape", false, true}, options.boundary_shape);
+  visit(Setting{"recompute", false, true}, options.recompute);
+  visit(Setting{"count-bytes", false, true}, options.count_bytes);
+  visit(Setting{"device", false, true}, options.device);
+  visit(Setting{"precision", false, true}, options.precision);
+  visit(Setting{"loss-scale", true}, options.loss_scaling.initial);
+  visit(Setting{"loss-scale-growth", true}, options.loss_scaling.growth_steps);
+  visit(Setting{"compare-batches"}, options.compare_batches);
+  visit(Setting{"keep-last-step"}, options.keep_last_step);
+  visit(Setting{"seed"}, options.seed);
+}
 
 }  // namespace penstock

@@ -9,6 +9,11 @@
 
 namespace penstock {
 
+void require_clipping(const PipelineOptions& options) {
+  const double norm = options.clip_norm.value_or(1);
+  require<ConfigError>(norm > 0, "gradients clipped to a norm of ", norm, ": pass a positive number");
+}
+
 ParameterUpdater::ParameterUpdater(const StagePlacement& placement, const RankStages& stages, GradientReducer& reducer,
                                    StageHistories& histories, const RankSetting& setting)
     : placement_(placement),
@@ -16,8 +21,8 @@ ParameterUpdater::ParameterUpdater(const StagePlacement& placement, const RankSt
       reducer_(reducer),
       histories_(histories),
       device_(setting.device),
-      clip_norm_(setting.clip_norm),
-      scaler_(setting.precision, setting.loss_scaling),
+      options_(*setting.options),
+      scaler_(options_.precision, options_.loss_scaling),
       average_(stages) {}
 
 void ParameterUpdater::make_optimizers(const OptimizerFactory& factory) {
@@ -170,10 +175,10 @@ void ParameterUpdater::step_optimizers(Stage& stage) {
 // As torch's clip_grad_norm_ does, after division by the loss scale: a norm of NaN makes all gradients NaN.
 torch::Tensor ParameterUpdater::clipped(const torch::Tensor& gradient) const {
   constexpr double small = 1e-6;
-  if (!clip_norm_) return gradient;
+  if (!options_.clip_norm) return gradient;
   if (norm_on_device_.defined())
-    return gradient * (*clip_norm_ / (norm_on_device_ + small)).clamp_max(1).to(gradient.scalar_type());
-  const double clip = *clip_norm_ / (*gradient_norm_ + small);
+    return gradient * (*options_.clip_norm / (norm_on_device_ + small)).clamp_max(1).to(gradient.scalar_type());
+  const double clip = *options_.clip_norm / (*gradient_norm_ + small);
   return clip >= 1 ? gradient : gradient.mul(clip);
 }
 

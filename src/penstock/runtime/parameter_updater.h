@@ -21,6 +21,9 @@
 
 namespace penstock {
 
+/// Throws ConfigError for a norm that gradients cannot be clipped to.
+void require_clipping(const PipelineOptions& options);
+
 /// Used on its rank's thread, except for const functions while the rank is idle.
 class ParameterUpdater {
  public:
@@ -74,7 +77,7 @@ class ParameterUpdater {
   GradientReducer& reducer_;
   StageHistories& histories_;
   c10::Device device_;
-  std::optional<double> clip_norm_;
+  const PipelineOptions& options_;
   LossScaler scaler_;
   OptimizerFactory make_optimizer_;
   struct Made {

@@ -88,7 +88,7 @@ class Pipeline {
   /// Sums gradients over ties and replicas and divides them by `scale`, the factor by which the loss was multiplied.
   /// Throws ConfigError for a scale of 0 or one that is not finite.
   void reduce_gradients(double scale = 1);
-  /// Clips the gradients to PipelineOptions::clip_norm, where that is set, and steps the optimisers.
+  /// Clips the gradients if the options ask for it, and steps the optimisers.
   void step();
   /// Gradient accumulation: from now on every `calls`-th train_step updates, with the gradients accumulated since the
   /// last update; step() updates earlier. Throws ConfigError for less than 1, and while gradients await their update.

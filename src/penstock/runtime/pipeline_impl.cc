@@ -7,6 +7,7 @@
 #include "penstock/base/log.h"
 #include "penstock/layers/autocast.h"
 #include "penstock/model/loss_checks.h"
+#include "penstock/runtime/parameter_updater.h"
 #include "penstock/runtime/partition_network.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/world/device.h"
@@ -25,10 +26,9 @@ PipelineOptions decided_options(PipelineOptions options, const std::string& sche
 
 void require_options(const PipelineOptions& options, int inputs) {
   require_layouts(options, inputs);
-  const double clip_norm = options.clip_norm.value_or(1);
-  require<ConfigError>(clip_norm > 0, "gradients clipped to a norm of ", clip_norm, ": give a positive number");
+  require_clipping(options);
   require_loss_scaling(options.loss_scaling);
-  require_precision(options.precision, device_of(options.device, 0).type());
+  require_precision(options.precision, device_of(*options.device, 0).type());
   require<ConfigError>(options.compare_batches >= 0, "batches are compared in every ", options.compare_batches,
                        "th step: give a positive number, or 0 for never");
 }
@@ -50,25 +50,17 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
   if (world().is_main())
     for (const std::string& warning : staged().warnings) warn(warning);
   const std::shared_ptr<const KernelSelection> kernels = kernels_from(options.kernels, options.kernel_selection);
+  const auto shared = std::make_shared<const PipelineOptions>(options);
   runners->make([&](const RankContext& context) {
     const int local_rank = context.is_alone ? context.rank.value() : local_rank_of(context.rank.value());
-    return std::make_unique<RankRunner>(
-        staged(), schedules.training(),
-        RankSetting{.pipeline = number,
-                    .context = context,
-                    .loss = loss,
-                    .reductions = {options.reduction, options.replica_reduction, options.reported_loss},
-                    .clip_norm = options.clip_norm,
-                    .boundary_shape = options.boundary_shape,
-                    .seed = options.seed,
-                    .precision = options.precision,
-                    .loss_scaling = options.loss_scaling,
-                    .compare_batches = options.compare_batches,
-                    .device = device_of(options.device, local_rank),
-                    .kernels = kernels,
-                    .count_bytes = options.count_bytes,
-                    .axes = axes,
-                    .keep_last_step = options.keep_last_step});
+    return std::make_unique<RankRunner>(staged(), schedules.training(),
+                                        RankSetting{.pipeline = number,
+                                                    .context = context,
+                                                    .loss = loss,
+                                                    .options = shared,
+                                                    .device = device_of(*options.device, local_rank),
+                                                    .kernels = kernels,
+                                                    .axes = axes});
   });
   lower();
   const Rank last = full_schedule->schedule.rank_of(StageId(staged().stage_count() - 1));
@@ -127,7 +119,7 @@ void PipelineImpl::later_part(StepPart part, double divisor) {
   const StepResult result = steps.start(job);
   if (part != StepPart::update) return;
   // The result of the step is that of forward_backward.
-  if (options.clip_norm) begun->state->set_gradient_norm(result.gradient_norm());
+  if (options.clips()) begun->state->set_gradient_norm(result.gradient_norm());
   if (options.precision == Precision::fp16 && result.update_skipped()) begun->state->set_update_skipped();
 }
 

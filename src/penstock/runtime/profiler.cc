@@ -193,7 +193,7 @@ TimedSteps Profiler::time_layers(const BatchTensors& inputs, const BatchTensors&
   return timed_steps_from(
       decided_on_rank_0(impl_.world(), impl_.number, Topic::layer_times, [&](const RankContext& context) {
         TimedSteps combined = put_together(impl_.staged(), nodes, steps_taken);
-        if (impl_.options.device == "cpu")
+        if (impl_.options.device->is_cpu())
           combined.costs.cache_bytes = static_cast<double>(cache_share(ranks_on_host(*context.endpoint)));
         return to_text(combined);
       }));

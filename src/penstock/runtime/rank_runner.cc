@@ -46,7 +46,7 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& training, cons
       device_(setting.device),
       placement_(setting.pipeline, setting.context, training.rank_of_stage),
       micro_batches_(training.micro_batches),
-      histories_(setting.keep_last_step && placement_.replica() == Replica(0)),  // which gives the state
+      histories_(setting.options->keep_last_step && placement_.replica() == Replica(0)),  // which gives the state
       reducer_(placement_, stages_),
       updater_(placement_, stages_, reducer_, histories_, setting_),
       copies_(placement_, stages_),
@@ -57,11 +57,11 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& training, cons
   for (const StagePart& part : staged.parts) {
     if (!placement_.is_local(part.id)) continue;
     stages_.push_back(
-        std::make_unique<Stage>(staged, part, StageSetting{setting.seed, setting.device, setting.kernels}));
+        std::make_unique<Stage>(staged, part, StageSetting{setting.options->seed, setting.device, setting.kernels}));
     histories_.add(part.id);
   }
   placement_.endpoint().connect(
-      {setting.pipeline, pairs_of(staged, placement_, stages_), setting.device, setting.boundary_shape});
+      {setting.pipeline, pairs_of(staged, placement_, stages_), setting.device, setting.options->boundary_shape});
 }
 
 std::vector<std::pair<int, bool>> RankRunner::trainable_nodes() const {

@@ -1,17 +1,14 @@
-// The settings of a pipeline that its ranks need.
+// What a rank knows of its pipeline: the options, and what was made of them for this rank.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <vector>
 
 #include <c10/core/Device.h>
 
 #include "penstock/kernels/kernels.h"
 #include "penstock/model/loss.h"
 #include "penstock/runtime/batch_axes.h"
-#include "penstock/runtime/batch_layout.h"
 #include "penstock/runtime/options.h"
 #include "penstock/world/rank_context.h"
 
@@ -22,18 +19,10 @@ struct RankSetting {
   std::uint32_t pipeline = 0;
   RankContext context;
   Loss loss;
-  LossReductions reductions;
-  std::optional<double> clip_norm;
-  std::optional<std::vector<std::int64_t>> boundary_shape;
-  std::uint64_t seed = 0;
-  Precision precision = Precision::fp32;
-  LossScaling loss_scaling = {};
-  int compare_batches = 0;  // PipelineOptions::compare_batches
-  c10::Device device = c10::kCPU;
+  std::shared_ptr<const PipelineOptions> options;
+  c10::Device device = c10::kCPU;  // of this rank
   std::shared_ptr<const KernelSelection> kernels = nullptr;
-  bool count_bytes = false;
   BatchAxesOf axes = {};
-  bool keep_last_step = false;  // PipelineOptions::keep_last_step
 };
 
 }  // namespace penstock

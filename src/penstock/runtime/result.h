@@ -42,15 +42,15 @@ class StepResult {
  public:
   explicit StepResult(std::shared_ptr<StepState> state) : state_(std::move(state)) {}
 
-  /// The loss of the whole batch under the pipeline's reduction (PipelineOptions::reported_loss).
+  /// The loss of the whole batch under the pipeline's reduction (PipelineOptions::loss_reduction).
   double loss() const;
   /// The divisor of a mean loss: the number of samples, or of tokens that are not masked.
   double weight() const;
   /// The sum of the losses of all samples, independent of the reduction. The mean over several batches is the sum of
   /// their loss_sum() divided by the sum of their weight().
   double loss_sum() const;
-  /// The 2-norm of all gradients before they were clipped. Throws ConfigError where PipelineOptions::clip_norm is none,
-  /// and for an evaluation.
+  /// The 2-norm of all gradients before they were clipped. Throws ConfigError if the pipeline does not clip, and
+  /// for an evaluation.
   double gradient_norm() const;
   /// Whether the update was skipped because a gradient was not finite; happens with Precision::fp16 alone. The value
   /// for forward_backward() is available after step(). Waits as wait() does.

@@ -140,10 +140,9 @@ std::shared_ptr<const CompiledSchedule> ScheduleCache::part_of(const CompiledSch
 
 std::shared_ptr<const CompiledSchedule> ScheduleCache::compile_training(int micro_batches) const {
   const PipelineOptions& options = request_.options;
-  return validated(lower(compute_instructions(micro_batches), links_,
-                         {.reduce = reduce_,
-                          .norm = options.clip_norm.has_value() || options.precision == Precision::fp16,
-                          .step = true}));
+  return validated(
+      lower(compute_instructions(micro_batches), links_,
+            {.reduce = reduce_, .norm = options.clips() || options.precision == Precision::fp16, .step = true}));
 }
 
 // A replica whose share is empty still takes part in REDUCE, NORM and STEP.

@@ -25,10 +25,10 @@ void take_over_batch(const StepJob& job) {
 StepExecutor::StepExecutor(const StepExecutorParts& parts)
     : parts_(parts),
       rows_(parts.placement, parts.setting.axes, parts.setting.device),
-      messages_(parts.placement, parts.graph, {parts.setting.boundary_shape, parts.setting.device}),
+      messages_(parts.placement, parts.graph, {parts.setting.options->boundary_shape, parts.setting.device}),
       results_(parts.placement, parts.setting) {
   if (parts.device.stream()) marks_.emplace(*parts.device.stream());
-  if (parts.setting.count_bytes) bytes_ = std::make_unique<HeldBytes>();
+  if (parts.setting.options->count_bytes) bytes_ = std::make_unique<HeldBytes>();
 }
 
 void StepExecutor::begin(const StepJob& job) {
@@ -36,7 +36,7 @@ void StepExecutor::begin(const StepJob& job) {
   rows_.begin(job);
   if (job.ready) take_over_batch(job);
   if (job.training && !parts_.placement.context().is_alone &&
-      is_compared(job.training_step, parts_.setting.compare_batches))
+      is_compared(job.training_step, parts_.setting.options->compare_batches))
     rows_.compare(parts_.stages);
   const int bound = compiled().peak_activations[own_list()];
   activations_.set_bound(bound);
@@ -141,14 +141,14 @@ void StepExecutor::forward(Stage& stage, MicroBatch micro_batch) {
   if (job_->training) parts_.histories.of(stage.id()).before_forward(stage, job_->training_step);
   const HeldBytes::Watch watch(observed_bytes());
   Stage::Arrivals arrivals;
-  arrivals.place = {parts_.setting.seed, job_->training_step, rows.begin, {}, rows.size()};
+  arrivals.place = {parts_.setting.options->seed, job_->training_step, rows.begin, {}, rows.size()};
   arrivals.micro_batch = micro_batch;
   arrivals.inputs = rows_.inputs(stage.part(), micro_batch);
   arrivals.received = messages_.take_values(stage.part(), micro_batch);
 
   Stage::Forwarded done;
   {
-    const AutocastGuard autocast(autocast_for(parts_.setting.precision, parts_.setting.device.type()));
+    const AutocastGuard autocast(autocast_for(parts_.setting.options->precision, parts_.setting.device.type()));
     const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
     done = stage.forward(arrivals, [&](const Tensors& outputs) { return results_.add(outputs, rows_, micro_batch); });
   }

@@ -73,7 +73,7 @@ class StepExecutor {
   int peak_activations() const { return activations_.peak(); }
   /// Predicted peak of live micro-batches, over the executed schedules.
   int predicted_activations() const { return predicted_activations_; }
-  /// The bytes of the live micro-batches; null unless RankSetting::count_bytes is set.
+  /// The bytes of the live micro-batches; null unless PipelineOptions::count_bytes is set.
   const HeldBytes* held_bytes() const { return bytes_.get(); }
 
  private:

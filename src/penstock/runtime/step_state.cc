@@ -116,7 +116,7 @@ double StepState::gradient_norm() {
   wait(lock, [&] { return gradient_norm_ || error_ || running_ == 0; });
   if (error_) rethrow();
   require<ConfigError>(gradient_norm_.has_value(),
-                       "this step measured no gradient norm: give PipelineOptions::clip_norm (infinity clips nothing)");
+                       "this step measured no gradient norm: set PipelineOptions::clip_norm (infinity clips nothing)");
   return *gradient_norm_;
 }
 

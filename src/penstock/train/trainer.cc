@@ -351,7 +351,7 @@ void Trainer::report(const Pending& pending, Epoch& epoch) {
   StepReport report = pending.report;
   report.loss = pending.result.loss();
   report.weight = pending.result.weight();
-  if (pipeline_.options().clip_norm && pending.result.has_gradient_norm())
+  if (pipeline_.options().clips() && pending.result.has_gradient_norm())
     report.gradient_norm = pending.result.gradient_norm();
   if (pipeline_.options().precision == Precision::fp16) report.update_skipped = pending.result.update_skipped();
   if (options_.measure) {

@@ -1,8 +1,6 @@
 #include "penstock/world/device.h"
 
-#include <charconv>
-#include <cstring>
-#include <optional>
+#include <algorithm>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/version.h>
@@ -13,48 +11,43 @@
 namespace penstock {
 namespace {
 
-/// `text` as a number; -1 where it is none.
-int number_in(std::string_view text) {
-  int number = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? number : -1;
-}
-
 /// The number of devices of this type that LibTorch can use.
 int count_of(c10::DeviceType type) {
   return c10::impl::hasDeviceGuardImpl(type) ? c10::impl::VirtualGuardImpl(type).deviceCount() : 0;
 }
 
-/// The type of devices with streams that has this name: CUDA, or another one that this program has registered.
-std::optional<c10::DeviceType> type_called(const std::string& name) {
-  try {
-    const c10::DeviceType type = c10::Device(name).type();
-    const bool has_streams = type == c10::kCUDA || (type != c10::kCPU && type != c10::kMeta && count_of(type) > 0);
-    return has_streams ? std::optional(type) : std::nullopt;
-  } catch (const c10::Error&) {
-    return std::nullopt;
-  }
+/// Whether ranks can compute on devices of this type: the CPU, CUDA, or another type that this program has registered.
+bool is_known(const c10::Device& device) {
+  if (device.is_cpu()) return !device.has_index();
+  return device.is_cuda() || (device.type() != c10::kMeta && count_of(device.type()) > 0);
 }
 
 }  // namespace
 
-c10::Device device_of(const std::string& wanted, int local_rank) {
-  const std::string name = resolved_device(wanted);
-  if (name == "cpu") return c10::kCPU;
-  const std::size_t colon = name.find(':');
-  const bool any = colon == std::string::npos;
-  const std::optional<c10::DeviceType> type = type_called(name.substr(0, colon));
-  const int number = any ? 0 : number_in(std::string_view(name).substr(colon + 1));
-  require<ConfigError>(type && number >= 0, "device '", wanted, "' is none of cpu, cuda, cuda:0, cuda:1, ... and auto");
-  const int there = count_of(*type);
-  require<ConfigError>(number < there, "device '", wanted, "' is asked for, but LibTorch ", TORCH_VERSION, " sees ",
-                       there, there == 1 ? " GPU" : " GPUs", " here: take the device cpu");
-  return {*type, static_cast<c10::DeviceIndex>(any ? local_rank % there : number)};
+std::optional<c10::Device> device_named(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  std::optional<c10::Device> device;
+  try {
+    device = c10::Device(name);
+  } catch (const c10::Error&) {  // its message contains stack frames
+  }
+  require<ConfigError>(device && is_known(*device), "device '", name,
+                       "' is none of cpu, cuda, cuda:0, cuda:1, ... and auto");
+  return device;
 }
 
-std::string resolved_device(const std::string& wanted) {
-  if (wanted != "auto") return wanted;
-  return count_of(c10::kCUDA) > 0 ? "cuda" : "cpu";
+c10::Device resolved_device(const std::optional<c10::Device>& wanted) {
+  return wanted.value_or(count_of(c10::kCUDA) > 0 ? c10::kCUDA : c10::kCPU);
+}
+
+c10::Device device_of(c10::Device wanted, int local_rank) {
+  require<ConfigError>(is_known(wanted), "device '", wanted.str(), "' is none of cpu, cuda, cuda:0, cuda:1, ...");
+  if (wanted.is_cpu()) return c10::kCPU;
+  const int there = count_of(wanted.type());
+  require<ConfigError>(std::max<int>(wanted.index(), 0) < there, "device '", wanted.str(),
+                       "' is asked for, but LibTorch ", TORCH_VERSION, " sees ", there, there == 1 ? " GPU" : " GPUs",
+                       " here: take the device cpu");
+  return wanted.has_index() ? wanted : c10::Device(wanted.type(), static_cast<c10::DeviceIndex>(local_rank % there));
 }
 
 int local_rank_of(int world_rank) { return launched_local_rank().value_or(world_rank); }

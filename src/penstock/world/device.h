@@ -1,20 +1,23 @@
 // The device that a rank computes on.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include <c10/core/Device.h>
 
 namespace penstock {
 
-/// The device for the name `wanted`. "cpu"; "cuda": the GPU with number local_rank mod the number of GPUs; "cuda:1":
-/// that GPU for every rank; "auto": as "cuda" where there is a GPU, otherwise as "cpu". Other device types that are
-/// registered with LibTorch are called by their names, as "cuda" is. `local_rank` counts the ranks of one host. Throws
-/// ConfigError for another name, and for a GPU that does not exist.
-c10::Device device_of(const std::string& wanted, int local_rank);
+/// The device called `name`: "cpu"; "cuda" or "cuda:1"; another type that this program has registered with LibTorch;
+/// none for "auto". Throws ConfigError for another name.
+std::optional<c10::Device> device_named(const std::string& name);
 
-/// "cuda" or "cpu" for "auto", depending on this process's devices; any other name unchanged.
-std::string resolved_device(const std::string& wanted);
+/// `wanted`, or if it is none, CUDA if this process finds a GPU, else the CPU.
+c10::Device resolved_device(const std::optional<c10::Device>& wanted);
+
+/// The device of one rank: `wanted` if it has an index, else the device of its type with number local_rank mod the
+/// number of devices. `local_rank` counts the ranks of one host. Throws ConfigError for a device that does not exist.
+c10::Device device_of(c10::Device wanted, int local_rank);
 
 /// The number of `world_rank` among the ranks of its host: the launcher's local rank, or, without a launcher, the world
 /// rank itself.

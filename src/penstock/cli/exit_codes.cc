@@ -1,4 +1,4 @@
-#include "penstock/cli/rank_error.h"
+#include "penstock/cli/exit_codes.h"
 
 #include <atomic>
 #include <chrono>
