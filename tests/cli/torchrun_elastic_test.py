@@ -70,7 +70,7 @@ class TorchrunElastic(ProgramRuns):
 
         port = gloo_run.free_port()
         kept, output = self.agent(port, ranks=2, is_host=True)
-        lost, _ = self.agent(port, ranks=1, is_host=False)
+        lost, lost_output = self.agent(port, ranks=1, is_host=False)
         until = time.monotonic() + WATCHDOG_S
         while len(glob.glob(self.path("run/step-*"))) < 2:
             self.assertIsNone(kept.poll(), self.text_of(output))
@@ -79,6 +79,8 @@ class TorchrunElastic(ProgramRuns):
         self.kill(lost)
         self.assertEqual(kept.wait(WATCHDOG_S), 0, self.text_of(output))
         text = self.text_of(output)
+        # Rank 0, which prints this, may have been one of the lost agent's.
+        self.assertRegex(text + self.text_of(lost_output), r"3 pipeline ranks")
         self.assertRegex(text, r"resumed from run at step \d+")
         self.assertRegex(text, r"2 pipeline ranks")
         self.assertEqual(self.weights(), wanted)

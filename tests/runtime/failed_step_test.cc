@@ -72,6 +72,8 @@ class FaultyOptimizer : public Optimizer {
     }
   }
   void set_learning_rate(double) override {}
+  OptimizerState state() const override { return {}; }  // it has none to store
+  void load_state(const OptimizerState&) override {}
 
  private:
   std::vector<NamedParameter> parameters_;
@@ -175,12 +177,12 @@ std::string error_of_state(FaultyJob& job) {
   return error_text<RankFailure>([&] { job.pipeline.state(); });
 }
 
-// An optimiser fails half way.
+// The last B of stage 0 fails when later stages have updated their parameters, or an optimiser fails half way.
 TEST(FailedStep, that_ends_the_world_leaves_no_state) {
-  for (const char* event : {"a.bias", "norm_c.weight"}) {
+  for (const auto& [event, successes] : {std::pair{"backward", 3}, {"a.bias", 0}, {"norm_c.weight", 0}}) {
     FaultyJob job({.stages = 3}, {});
     job.step(0).wait();
-    job.faults->fail(event, 0);
+    job.faults->fail(event, successes);
     EXPECT_THROW(job.step(1).wait(), RankFailure);
     for (int i = 0; i < 2; ++i) {
       SCOPED_TRACE(event);
@@ -190,6 +192,21 @@ TEST(FailedStep, that_ends_the_world_leaves_no_state) {
     FaultyNetwork copy(job.faults);
     EXPECT_THROW(job.pipeline.copy_state_to(copy), RankFailure);
   }
+}
+
+TEST(FailedStep, that_ends_the_world_names_the_newest_checkpoint) {
+  const TemporaryFolder folder("failed_step");
+  FaultyJob job({.stages = 3}, {});
+  const auto saver = job.pipeline.checkpoints({.folder = folder.string()});
+  for (int step = 0; step < 2; ++step) {
+    job.step(step).wait();
+    saver->save({});
+    saver->finish();
+  }
+  job.faults->fail("b.bias", 0);
+  EXPECT_THROW(job.step(2).wait(), RankFailure);
+  const std::string error = error_of_state(job);
+  EXPECT_TRUE(says(error, "continue from the checkpoint " + folder.string() + "/step-00000002")) << error;
 }
 
 TEST(FailedStep, that_ends_the_world_says_that_there_is_no_checkpoint) {
