@@ -83,5 +83,11 @@ TEST(ChooseTransport, processes_of_torchrun_are_joined_by_gloo_alone) {
   EXPECT_THROW(choose_transport(automatic, two, mpi_alone), ConfigError);
 }
 
+TEST(AskedTransportOf, a_kind) {
+  for (const TransportKind kind : {gloo, nccl}) EXPECT_EQ(asked_transport(kind), AskedTransport::gloo);
+  EXPECT_EQ(asked_transport(mpi), AskedTransport::mpi);
+  for (const TransportKind kind : {automatic, threads}) EXPECT_EQ(asked_transport(kind), AskedTransport::any);
+}
+
 }  // namespace
 }  // namespace penstock::choose_transport_test

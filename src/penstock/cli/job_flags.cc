@@ -246,14 +246,7 @@ void settle(JobFlags& flags) {
   check_batch_size(flags);
 }
 
-LaunchedAs launched(const JobFlags& flags) {
-  switch (flags.world.transport) {
-    case TransportKind::mpi: return launched_as(AskedTransport::mpi);
-    case TransportKind::gloo:
-    case TransportKind::nccl: return launched_as(AskedTransport::gloo);
-    default: return launched_as(AskedTransport::any);
-  }
-}
+LaunchedAs launched(const JobFlags& flags) { return launched_as(asked_transport(flags.world.transport)); }
 
 void decide_by_measuring(JobFlags& flags, World& world, Cell& network, PipelineOptions& options) {
   AutotuneOptions how;

@@ -172,11 +172,6 @@ bool is_placed_by_torchrun(const Environment& environment) {
 
 }  // namespace
 
-AskedTransport asked_transport(std::string_view flag) {
-  if (flag == "gloo" || flag == "nccl") return AskedTransport::gloo;
-  return flag == "mpi" ? AskedTransport::mpi : AskedTransport::any;
-}
-
 LaunchedAs launched_as(const Environment& environment, AskedTransport asked) {
   return launched(environment, asked, LoneSizes::refused);
 }

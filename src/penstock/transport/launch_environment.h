@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "penstock/base/ids.h"
 
@@ -34,9 +33,6 @@ enum class AskedTransport {
   mpi,
   gloo  // also nccl: RANK and WORLD_SIZE hold, even within an MPI job of several processes
 };
-
-/// Of the value of the flag --transport.
-AskedTransport asked_transport(std::string_view flag);
 
 /// Reads the launchers' variables. Those of MPI take precedence over torchrun's, unless MPI has started only one
 /// process, or the transport gloo is asked for.

@@ -89,16 +89,9 @@ void require_launched_place(const Transport& endpoint, const LaunchedAs& launche
 
 bool joins_by_gloo(TransportKind kind) { return kind == TransportKind::gloo || kind == TransportKind::nccl; }
 
-/// As the launcher says, whose variables the wanted transport makes hold.
-LaunchedAs launched_for(TransportKind wanted) {
-  return launched_as(joins_by_gloo(wanted)          ? AskedTransport::gloo
-                     : wanted == TransportKind::mpi ? AskedTransport::mpi
-                                                    : AskedTransport::any);
-}
-
 std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& options, TransportKind kind) {
   std::vector<std::unique_ptr<Transport>> endpoints;
-  const LaunchedAs launched = options.processes ? LaunchedAs{} : launched_for(options.transport);
+  const LaunchedAs launched = options.processes ? LaunchedAs{} : launched_as(asked_transport(options.transport));
   const bool is_launched = launched.kind != LaunchedAs::Kind::alone;
   // A process that a launcher has started for gloo is one rank, even if it has nothing to join.
   const bool is_one_rank = kind != TransportKind::threads || joins_by_gloo(options.transport);
@@ -122,7 +115,7 @@ std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& optio
 TransportKind transport_of(const WorldOptions& options) {
   if (!options.processes && options.transport == TransportKind::nccl) nccl_groups();  // throws where there is none
   if (!options.processes)
-    return choose_transport(options.transport, launched_for(options.transport),
+    return choose_transport(options.transport, launched_as(asked_transport(options.transport)),
                             {.mpi = mpi_available(), .gloo = gloo_available()});
   const std::string joined_by = options.processes->transport();
   const TransportKind kind = joined_by == "mpi"    ? TransportKind::mpi

@@ -15,6 +15,11 @@ namespace {
 
 }  // namespace
 
+AskedTransport asked_transport(TransportKind wanted) {
+  if (wanted == TransportKind::gloo || wanted == TransportKind::nccl) return AskedTransport::gloo;
+  return wanted == TransportKind::mpi ? AskedTransport::mpi : AskedTransport::any;
+}
+
 TransportKind choose_transport(TransportKind wanted, const LaunchedAs& launched, const BuiltTransports& built) {
   using enum TransportKind;
   const bool several = launched.size > 1;

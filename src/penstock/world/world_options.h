@@ -9,6 +9,7 @@ namespace penstock {
 
 class JoinedProcesses;
 struct LaunchedAs;
+enum class AskedTransport;
 
 enum class TransportKind {
   automatic,  // MPI where mpirun started this process, Gloo where torchrun did, threads otherwise
@@ -35,6 +36,9 @@ struct WorldOptions {
   /// Processes: how long the constructor of the world waits until all processes have called it.
   std::chrono::milliseconds start_deadline = std::chrono::seconds(60);
 };
+
+/// Whose variables hold for a world of this transport (transport/launch_environment.h).
+AskedTransport asked_transport(TransportKind wanted);
 
 /// The transports between processes that a build has.
 struct BuiltTransports {
