@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <initializer_list>
+#include <string_view>
 #include <utility>
 
 #include "penstock/base/error.h"
