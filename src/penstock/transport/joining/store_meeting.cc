@@ -179,8 +179,14 @@ class Participant {
 
   std::string rank_0_is_missing() const { return incomplete_text(deadline_, missing_text({0})); }
 
+  /// Reads all that it needs before it tells rank 0, which may then end the store.
   std::string why_not_joined(const std::string& start, bool is_known) {
+    const std::string why = reason_in(start, is_known);
     if (is_known) store_.add(read_key(start), 1);
+    return why;
+  }
+
+  std::string reason_in(const std::string& start, bool is_known) {
     const auto joined = joined_in(start);
     if (const MeetingNote& last = joined.at(own_.rank); last.id != own_.id)
       return incomplete_text(
