@@ -1,4 +1,4 @@
-#include "penstock/autotune/host_links.h"
+#include "penstock/autotune/profile.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The partition "time", with layers whose times are known.
-#include "penstock/autotune/partition_by_time.h"
+#include "penstock/autotune/measured_options.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -5,9 +5,8 @@
 #include <ctime>
 #include <utility>
 
-#include "penstock/autotune/measured_bytes.h"
 #include "penstock/autotune/measured_options.h"
-#include "penstock/autotune/tuning_key.h"
+#include "penstock/autotune/tuning_cache.h"
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/plan/plan_report.h"

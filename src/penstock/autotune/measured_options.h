@@ -1,8 +1,17 @@
-// Chooses options by measuring a network's layers one by one. Used inside this module only.
+// Decides options by measuring on a sample: kernels, the partition "time", and the bytes of activations that a memory
+// limit in bytes needs. Used inside this module only.
 #pragma once
 
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/kernels/kernel_selection.h"
 #include "penstock/model/cell.h"
+#include "penstock/model/graph.h"
+#include "penstock/model/loss.h"
 #include "penstock/runtime/options.h"
+#include "penstock/schedule/stage_costs.h"
 #include "penstock/world/world.h"
 
 namespace penstock {
@@ -12,5 +21,30 @@ namespace penstock {
 /// micro-batch of PipelineOptions::sample, and all ranks get its result. Collective. Throws ConfigError where a
 /// measurement needs a sample and there is none.
 PipelineOptions measured_options(World& world, Cell& network, PipelineOptions options);
+
+/// Whether the memory limit of `options` is in bytes, and PipelineOptions::costs do not say how many a micro-batch's
+/// activations have.
+bool needs_bytes(const PipelineOptions& options);
+
+/// `options` without a memory limit in bytes: for decisions that do not depend on it, made before bytes are known.
+PipelineOptions without_bytes(PipelineOptions options);
+
+/// PipelineOptions::costs (unit costs where there are none) with the activation_bytes and the weight_share that two
+/// training steps of `options` show on sample and sample_targets, one micro-batch at a time. Where the schedule of
+/// `options` splits any B, a stage counts with the larger of its bytes before and after I, and the weight share is
+/// the largest of all stages: no stage needs more. Partition, kernels and m of `options` are decided. Collective;
+/// every process gets the same. Throws ConfigError without a sample.
+StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const PipelineOptions& options);
+
+/// The time of forward plus backward of every node of `graph` in seconds, on `sample` (the network's inputs) with
+/// `kernels`: the best of three runs after one warm-up run. Uses the intra-op threads of the calling thread.
+std::vector<double> measured_times(const Graph& graph, const std::vector<torch::Tensor>& sample,
+                                   const std::shared_ptr<const KernelSelection>& kernels);
+
+/// The partition with the fastest slowest rank for nodes that take `seconds` each, without the time of messages.
+/// Returns the names of the first layer of each stage but the first, in the form that plan/partition.h reads. Throws
+/// ScheduleError where there are fewer layers than stages.
+std::string fastest_partition(const Graph& graph, const std::vector<double>& seconds,
+                              const std::vector<Rank>& rank_of_stage);
 
 }  // namespace penstock

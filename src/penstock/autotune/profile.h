@@ -1,12 +1,15 @@
-// Measures the costs of a network's layers on this machine.
+// Measures the costs of a network's layers, and of messages between hosts, on this machine.
 #pragma once
 
 #include <optional>
 #include <span>
 
+#include "penstock/model/cell.h"
 #include "penstock/plan/layer_costs.h"
 #include "penstock/plan/plan_file.h"
+#include "penstock/runtime/options.h"
 #include "penstock/runtime/profiler.h"
+#include "penstock/world/world.h"
 
 namespace penstock {
 
@@ -89,5 +92,26 @@ TimedRun timed_run(Pipeline& pipeline, const TimedBatch& batch);
 /// Without the fourth run the costs contain no times with weights in the cache; without the last, slowdown_under_load
 /// is 1. Throws ConfigError where another run is missing.
 LayerCosts costs_of(std::span<const std::optional<TimedRun>> runs, std::int64_t samples);
+
+/// The layers of each of the p * v stages of an annotated network; empty without annotations. v is
+/// PipelineOptions::chunks or, where that is 0, the smallest that the annotations fit into; one rank has one stage.
+/// Throws ScheduleError for annotations that contradict each other or do not fit, and ConfigError for a stage without
+/// layers.
+StageLayers annotated_stages(Cell& network, const PipelineOptions& options, int ranks);
+
+/// The speed of the slowest link between the hosts of consecutive pipeline ranks, in bytes per millisecond and
+/// milliseconds, from messages of replica 0 that no other rank disturbs; equal on all ranks. Within a host the bytes of
+/// a message cost next to nothing, so that ranks of one host are left out; none where all ranks are on one host.
+/// Collective.
+std::optional<LinkSpeed> speed_between_hosts(World& world);
+
+/// One measurement of a link: messages that were sent and came back.
+struct RoundTrip {
+  double bytes = 0;  // of the message, each way
+  double ms = 0;     // there and back
+};
+
+/// The speed from round trips of a short message and of a long one: the shortest of each.
+LinkSpeed speed_of(const std::vector<RoundTrip>& short_trips, const std::vector<RoundTrip>& long_trips);
 
 }  // namespace penstock

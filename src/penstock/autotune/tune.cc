@@ -8,7 +8,7 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
-#include "penstock/autotune/sample_walk.h"
+#include "penstock/autotune/sample.h"
 #include "penstock/base/clock.h"
 #include "penstock/kernels/cpu_kernels.h"
 #include "penstock/layers/split_layers.h"

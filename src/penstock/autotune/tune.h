@@ -2,7 +2,7 @@
 // the fastest.
 #pragma once
 
-#include "penstock/autotune/sample_agreement.h"
+#include "penstock/autotune/sample.h"
 #include "penstock/kernels/kernel_selection.h"
 #include "penstock/schedule/weight_gradients.h"
 

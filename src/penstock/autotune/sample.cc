@@ -1,13 +1,25 @@
-#include "penstock/autotune/sample_walk.h"
+#include "penstock/autotune/sample.h"
 
 #include <algorithm>
 #include <map>
 #include <optional>
 
+#include "penstock/base/error.h"
 #include "penstock/layers/fast_layers.h"
 #include "penstock/model/random_place.h"
 
 namespace penstock {
+namespace {
+
+void require_sample(const Tensors& sample, int inputs) {
+  require<ConfigError>(static_cast<int>(sample.size()) == inputs,
+                       "layers are measured on PipelineOptions::sample, which holds ", sample.size(),
+                       " tensors, but the network takes ", inputs, ": give it the inputs of some samples");
+  for (const torch::Tensor& input : sample)
+    require<ConfigError>(input.defined() && input.numel() >= 1, "PipelineOptions::sample has no rows: give it some");
+}
+
+}  // namespace
 
 bool SampleCall::reads_sample() const {
   return std::all_of(node.inputs.begin(), node.inputs.end(),
@@ -32,6 +44,14 @@ void walk_sample(const Graph& graph, const Tensors& sample, Kernels kernels,
     for (std::size_t i = 0; i < outputs.size(); ++i)
       values[{static_cast<int>(n), static_cast<int>(i)}] = outputs[i].defined() ? outputs[i].detach() : outputs[i];
   }
+}
+
+std::string SampleAgreement::on(Topic topic, const std::function<std::string(const RankContext&)>& decide) const {
+  return decided_on_rank_0(world, pipeline, topic, [&](const RankContext& context) {
+    // Checked here, on the only rank that reads the sample: an error on this thread ends all ranks.
+    require_sample(sample, graph.inputs);
+    return decide(context);
+  });
 }
 
 }  // namespace penstock

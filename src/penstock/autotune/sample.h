@@ -1,0 +1,48 @@
+// The sample batch that layers are measured on: its share of a replica, a walk over the network's nodes with it, and
+// decisions that world rank 0 takes from it for all ranks. Used inside this module only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "penstock/base/split.h"
+#include "penstock/model/graph.h"
+#include "penstock/runtime/batch_axes.h"
+#include "penstock/runtime/options.h"
+#include "penstock/world/agreement.h"
+
+namespace penstock {
+
+/// The samples of the sample batch that one replica gets, of the largest share. Throws ConfigError for an empty batch.
+inline std::int64_t samples_per_replica(const PipelineOptions& options, int replicas) {
+  const BatchAxesOf axes{{"sample", options.input_layout}, {"sample_targets", options.target_layout}, {}};
+  return split(axes.samples(options.sample, options.sample_targets), {.index = 0, .of = replicas}).size();
+}
+
+/// A node with its inputs.
+struct SampleCall {
+  const Node& node;
+  const BuiltLayer* layer;  // null for a function
+  const Tensors& inputs;
+
+  /// Whether its inputs depend on no parameters.
+  bool reads_sample() const;
+};
+
+/// Calls `visit` for every node of `graph` in order; it returns the node's outputs. Builds each layer before its call,
+/// as a rank with `kernels` builds it.
+void walk_sample(const Graph& graph, const Tensors& sample, Kernels kernels,
+                 const std::function<Tensors(const SampleCall&)>& visit);
+
+/// Takes decisions from measurements on a sample: world rank 0 decides for all ranks.
+struct SampleAgreement {
+  const World& world;
+  std::uint32_t pipeline = 0;
+  const Graph& graph;
+  const Tensors& sample;  // one micro-batch of the network's inputs; read only on world rank 0
+
+  /// decided_on_rank_0(). Throws ConfigError where the sample does not match the network's inputs.
+  std::string on(Topic topic, const std::function<std::string(const RankContext&)>& decide) const;
+};
+
+}  // namespace penstock
