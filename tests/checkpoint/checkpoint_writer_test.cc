@@ -10,7 +10,6 @@
 #include "penstock/checkpoint/background_writer.h"
 #include "penstock/checkpoint/durable_files.h"
 #include "penstock/checkpoint/export_weights.h"
-#include "penstock/checkpoint/read_file.h"
 #include "tests/base/error_text.h"
 #include "tests/checkpoint/small_checkpoint.h"
 

@@ -1,4 +1,4 @@
-#include "penstock/checkpoint/checksum.h"
+#include "penstock/checkpoint/manifest.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

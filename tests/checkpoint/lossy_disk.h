@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "penstock/base/error.h"
-#include "penstock/checkpoint/system_calls.h"
+#include "penstock/checkpoint/durable_files.h"
 
 namespace penstock::test {
 

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <random>
 
-#include "penstock/checkpoint/read_file.h"
+#include "penstock/checkpoint/durable_files.h"
 #include "tests/base/error_text.h"
 #include "tests/checkpoint/small_checkpoint.h"
 

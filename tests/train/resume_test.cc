@@ -10,7 +10,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/checkpoint/checkpoint_reader.h"
-#include "penstock/checkpoint/read_file.h"
+#include "penstock/checkpoint/durable_files.h"
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
 #include "tests/checkpoint/small_checkpoint.h"

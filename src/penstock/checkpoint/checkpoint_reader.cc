@@ -10,7 +10,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
-#include "penstock/checkpoint/read_file.h"
+#include "penstock/checkpoint/durable_files.h"
 
 namespace penstock {
 namespace {

@@ -10,9 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "penstock/checkpoint/durable_files.h"
 #include "penstock/checkpoint/manifest.h"
-#include "penstock/checkpoint/read_file.h"
-#include "penstock/checkpoint/system_calls.h"
 
 namespace penstock {
 

@@ -11,7 +11,6 @@
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/checkpoint/durable_files.h"
 #include "penstock/checkpoint/manifest.h"
-#include "penstock/checkpoint/system_calls.h"
 
 namespace penstock {
 

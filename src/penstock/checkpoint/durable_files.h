@@ -1,17 +1,95 @@
-// Files and directories that are on the disk, not only in its cache, when a function returns. All functions retry calls
-// that a signal interrupted, and throw Failure, which names the file and the system's error.
+// The files of checkpoints: written so that they are on the disk when a function returns, and read without trust in
+// their contents. All system calls are in one place, so that tests can let each of them fail.
+//
+// Functions that write retry calls that a signal interrupted, and throw Failure, which names the file and the system's
+// error.
 #pragma once
 
+#include <sys/types.h>
+
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <list>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "penstock/checkpoint/system_calls.h"
+#include "penstock/base/error.h"
+#include "penstock/checkpoint/safetensors_header.h"
 
 namespace penstock {
+
+/// Each function is one system call: it returns what that returns (-1 for an error) and sets errno. Tests override them
+/// to inject errors, short writes and power failures; everything else uses real(). Thread-safe.
+class SystemCalls {
+ public:
+  virtual ~SystemCalls() = default;
+  static SystemCalls& real();
+
+  virtual int open(const std::string& path, int flags, mode_t mode);
+  virtual ssize_t write(int file, const void* bytes, std::size_t count);
+  virtual ssize_t pread(int file, void* bytes, std::size_t count, std::uint64_t offset);
+  /// Begins to write a part of the file to the disk and does not wait for it: fsync() then takes less time.
+  virtual int start_writing(int file, std::uint64_t offset, std::uint64_t count);
+  virtual int fsync(int file);
+  virtual int close(int file);
+  /// A lock of this open file, without waiting. It ends with the process, however that ends.
+  virtual int lock(int file);
+  virtual int mkdir(const std::string& path, mode_t mode);
+  virtual int rename(const std::string& from, const std::string& to);
+  /// unlinkat(): removes `name` in an open directory, or the path `name` if `directory` is AT_FDCWD. Never follows a
+  /// symbolic link at its end. `flags` is 0, or AT_REMOVEDIR for an empty directory.
+  virtual int unlink_at(int directory, const std::string& name, int flags);
+  /// Sets `names` to those in an open directory, without "." and "..".
+  virtual int list(int directory, std::vector<std::string>& names);
+};
+
+/// The calls of `inner`, and which of them are under way: a disk that does not respond blocks a call indefinitely.
+/// Thread-safe.
+class WatchedCalls final : public SystemCalls {
+ public:
+  explicit WatchedCalls(SystemCalls& inner) : inner_(inner) {}
+
+  /// If a call has been under way for `limit`: its file, its name and the limit, as the text of an error.
+  std::optional<std::string> blocked(std::chrono::nanoseconds limit) const;
+  /// All later calls fail with ETIMEDOUT, except for close().
+  void stop() { is_stopped_ = true; }
+
+  int open(const std::string& path, int flags, mode_t mode) override;
+  ssize_t write(int file, const void* bytes, std::size_t count) override;
+  ssize_t pread(int file, void* bytes, std::size_t count, std::uint64_t offset) override;
+  int start_writing(int file, std::uint64_t offset, std::uint64_t count) override;
+  int fsync(int file) override;
+  int close(int file) override;
+  int lock(int file) override;
+  int mkdir(const std::string& path, mode_t mode) override;
+  int rename(const std::string& from, const std::string& to) override;
+  int unlink_at(int directory, const std::string& name, int flags) override;
+  int list(int directory, std::vector<std::string>& names) override;
+
+ private:
+  struct Call {
+    const char* name;
+    int file;          // an open file or directory, or AT_FDCWD
+    std::string path;  // relative to `file`; "": of `file` itself
+    std::int64_t since_ns;
+  };
+  template <class Function>
+  auto watch(const char* name, int file, const std::string& path, const Function& call);
+
+  SystemCalls& inner_;
+  std::atomic<bool> is_stopped_{false};
+  mutable std::mutex mutex_;
+  std::list<Call> calls_;  // guarded by mutex_: those under way
+};
+
+/// "No space left on device (errno 28)".
+std::string error_text_of(int error_number);
 
 /// An open file or directory; closed at the end.
 class OpenFile {
@@ -118,5 +196,53 @@ void replace_file(SystemCalls& calls, const std::string& path, std::uint64_t siz
 
 /// The bytes of `text`, which must outlive the result.
 inline std::span<const std::byte> bytes_in(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+/// A file that cannot be read here and now, though it may be whole: the system refuses to read it (permissions, a disk
+/// or a network that fails), or a later version of Penstock has written it. So no training begins anew in its place.
+class NotReadable : public DataError {
+ public:
+  using DataError::DataError;
+};
+
+/// Whether the last part of a path may be a symbolic link.
+enum class SymbolicLinks { followed, refused };
+
+/// Whether this error of the system says that nothing is at a path.
+bool is_absence(int error_number);
+
+/// A regular file. Reads copy: a mapping into memory would turn an unreadable sector of a disk, and a file that becomes
+/// shorter, into a signal that ends the process. All functions throw DataError, which names the file: NotReadable
+/// if the system refuses to read it. Thread-safe.
+class ReadFile {
+ public:
+  ReadFile(SystemCalls& calls, const std::string& path, SymbolicLinks links);
+
+  const std::string& path() const { return path_; }
+  std::uint64_t size() const { return size_; }
+  /// The bytes from `offset`; all of them must exist.
+  void read(std::uint64_t offset, std::span<std::byte> into) const;
+  /// The whole file, of at most `most` bytes.
+  std::string text(std::uint64_t most) const;
+
+ private:
+  SystemCalls* calls_;
+  std::string path_;
+  OpenFile file_;
+  std::uint64_t size_ = 0;
+};
+
+/// A .safetensors file whose header was read and checked.
+struct SafetensorsFile {
+  ReadFile file;
+  std::uint64_t data_begin = 0;  // the number of bytes before the data
+  SafetensorsHeader header = {};
+};
+
+SafetensorsFile open_safetensors(SystemCalls& calls, const std::string& path, SymbolicLinks links);
+
+/// The number of bytes before the data of a .safetensors file.
+std::uint64_t safetensors_data_begin(const ReadFile& file);
+/// Reads the header. Takes memory for the tensors and the metadata in it, but not for its text.
+SafetensorsHeader read_safetensors_header(const ReadFile& file);
 
 }  // namespace penstock

@@ -1,24 +1,34 @@
 #include "penstock/checkpoint/manifest.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <set>
 
 #include <nlohmann/json.hpp>
 
+// The functions are compiled into this file: programs that use Penstock need no libxxhash.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "penstock/base/error.h"
+#include "penstock/base/hash.h"
 #include "penstock/base/json.h"
 #include "penstock/base/text.h"
-#include "penstock/checkpoint/read_file.h"
+#include "penstock/checkpoint/durable_files.h"
 
 namespace penstock {
 namespace {
+
+constexpr std::size_t half_digits = 16, checksum_digits = 2 * half_digits;
+
+Checksum from_library(const XXH128_hash_t& hash) { return {hash.high64, hash.low64}; }
 
 using nlohmann::ordered_json;
 
 constexpr const char* format_name = "penstock checkpoint";
 constexpr std::string_view seal_begin = "{\"checksum\": \"", seal_end = "\",\n";
-constexpr std::size_t checksum_digits = 32;
 constexpr std::size_t most_files = 100'000;
 constexpr auto most_int64 = std::numeric_limits<std::int64_t>::max();
 
@@ -187,6 +197,42 @@ StateValues state_values(const StrictValue& state) {
 }
 
 }  // namespace
+
+Checksum checksum_of(std::span<const std::byte> bytes) {
+  return from_library(XXH3_128bits(bytes.data(), bytes.size()));
+}
+
+Checksum checksum_of(std::string_view text) { return checksum_of(std::as_bytes(std::span(text))); }
+
+std::string to_string(const Checksum& checksum) { return hash_digits(checksum.high) + hash_digits(checksum.low); }
+
+std::optional<Checksum> checksum_from(std::string_view digits) {
+  constexpr std::string_view known = "0123456789abcdef";
+  if (digits.size() != checksum_digits || digits.find_first_not_of(known) != std::string_view::npos)
+    return std::nullopt;
+  Checksum checksum;
+  std::from_chars(digits.data(), digits.data() + half_digits, checksum.high, 16);
+  std::from_chars(digits.data() + half_digits, digits.data() + digits.size(), checksum.low, 16);
+  return checksum;
+}
+
+struct RunningChecksum::State {
+  XXH3_state_t library;
+};
+
+RunningChecksum::RunningChecksum() : state_(std::make_unique<State>()) {
+  XXH3_INITSTATE(&state_->library);
+  XXH3_128bits_reset(&state_->library);
+}
+
+RunningChecksum::~RunningChecksum() = default;
+
+void RunningChecksum::add(std::span<const std::byte> bytes) {
+  const XXH_errorcode code = XXH3_128bits_update(&state_->library, bytes.data(), bytes.size());
+  require<InternalError>(code == XXH_OK, "a checksum refuses ", bytes.size(), " bytes");
+}
+
+Checksum RunningChecksum::result() const { return from_library(XXH3_128bits_digest(&state_->library)); }
 
 double number_in(const StateValues& values, const std::string& name) { return value_in<double>(values, name); }
 

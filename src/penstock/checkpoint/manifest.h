@@ -1,19 +1,53 @@
-// The manifest of a checkpoint: everything but its tensors. Plain values, written to and read from JSON.
-// docs/checkpoints.md describes the format. Free of LibTorch.
+// The manifest of a checkpoint: everything but its tensors, with the checksums of its files. Plain values, written to
+// and read from JSON. docs/checkpoints.md describes the format. Free of LibTorch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
-#include "penstock/checkpoint/checksum.h"
-#include "penstock/checkpoint/tensor_layout.h"
+#include "penstock/checkpoint/safetensors_header.h"
 
 namespace penstock {
+
+/// XXH3 of 128 bits: it detects accidental damage of files, and is no protection against an attacker.
+struct Checksum {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+  friend bool operator==(const Checksum&, const Checksum&) = default;
+};
+
+Checksum checksum_of(std::span<const std::byte> bytes);
+Checksum checksum_of(std::string_view text);
+
+/// 32 hexadecimal digits, as the program `xxh128sum` prints them.
+std::string to_string(const Checksum& checksum);
+/// The inverse of to_string(): nothing for any other text.
+std::optional<Checksum> checksum_from(std::string_view digits);
+
+/// The checksum of bytes that come in pieces.
+class RunningChecksum {
+ public:
+  RunningChecksum();
+  ~RunningChecksum();
+  RunningChecksum(const RunningChecksum&) = delete;
+  RunningChecksum& operator=(const RunningChecksum&) = delete;
+
+  void add(std::span<const std::byte> bytes);
+  /// Of all pieces so far.
+  Checksum result() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 /// The state of something that is no tensor: a learning-rate schedule, a loss scaler, a hook. Text is UTF-8. Numbers
 /// read back as the same bits, not-a-number as some not-a-number.

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "penstock/base/error.h"
+#include "penstock/checkpoint/durable_files.h"
 #include "penstock/checkpoint/manifest.h"
-#include "penstock/checkpoint/system_calls.h"
-#include "penstock/checkpoint/tensor_layout.h"
+#include "penstock/checkpoint/safetensors_header.h"
 
 namespace penstock {
 

@@ -6,7 +6,6 @@
 
 #include "penstock/base/error.h"
 #include "penstock/checkpoint/durable_files.h"
-#include "penstock/checkpoint/read_file.h"
 
 namespace penstock {
 namespace {

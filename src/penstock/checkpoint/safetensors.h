@@ -6,7 +6,7 @@
 #include <string>
 
 #include "penstock/base/tensor.h"
-#include "penstock/checkpoint/tensor_layout.h"
+#include "penstock/checkpoint/safetensors_header.h"
 
 namespace penstock {
 

@@ -1,6 +1,7 @@
 #include "penstock/checkpoint/safetensors_header.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstring>
@@ -17,6 +18,30 @@
 
 namespace penstock {
 namespace {
+
+struct TypeRow {
+  TensorType type;
+  std::string_view name;
+  std::size_t bytes;
+};
+
+constexpr std::array<TypeRow, 15> type_rows{{{TensorType::boolean, "BOOL", 1},
+                                             {TensorType::u8, "U8", 1},
+                                             {TensorType::i8, "I8", 1},
+                                             {TensorType::f8_e5m2, "F8_E5M2", 1},
+                                             {TensorType::f8_e4m3, "F8_E4M3", 1},
+                                             {TensorType::i16, "I16", 2},
+                                             {TensorType::u16, "U16", 2},
+                                             {TensorType::f16, "F16", 2},
+                                             {TensorType::bf16, "BF16", 2},
+                                             {TensorType::i32, "I32", 4},
+                                             {TensorType::u32, "U32", 4},
+                                             {TensorType::f32, "F32", 4},
+                                             {TensorType::f64, "F64", 8},
+                                             {TensorType::i64, "I64", 8},
+                                             {TensorType::u64, "U64", 8}}};
+
+const TypeRow& row_of(TensorType type) { return type_rows[static_cast<std::size_t>(type)]; }
 
 using Sax = nlohmann::json_sax<nlohmann::json>;
 
@@ -233,13 +258,13 @@ class HeaderEvents : public Sax {
   std::string key_;
 };
 
-void require_unique(const std::vector<TensorPlace>& tensors, std::string_view file) {
+/// A name that several tensors have, for messages; none if all names are unique.
+std::optional<std::string> repeated_name(const std::vector<TensorPlace>& tensors) {
   std::vector<std::string_view> names;
   for (const TensorPlace& tensor : tensors) names.push_back(tensor.name);
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
-  require<DataError>(twice == names.end(), "'", file, "' has tensor '",
-                     twice == names.end() ? std::string() : printable(*twice), "' twice");
+  return twice == names.end() ? std::nullopt : std::optional(printable(*twice));
 }
 
 /// Sorts the tensors by place. Throws unless they cover the data without gaps.
@@ -331,6 +356,35 @@ void require_utf8(const std::string& text, const std::string& what) {
 
 }  // namespace
 
+std::string_view to_string(TensorType type) { return row_of(type).name; }
+
+std::optional<TensorType> tensor_type_of(std::string_view name) {
+  const auto row =
+      std::find_if(type_rows.begin(), type_rows.end(), [&](const TypeRow& one) { return one.name == name; });
+  if (row == type_rows.end()) return std::nullopt;
+  return row->type;
+}
+
+std::size_t bytes_per_element(TensorType type) { return row_of(type).bytes; }
+
+std::optional<std::uint64_t> size_in_bytes(TensorType type, std::span<const std::int64_t> shape) {
+  constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  std::uint64_t bytes = bytes_per_element(type);
+  for (const std::int64_t size : shape) {
+    if (size < 0) return std::nullopt;
+    const auto factor = static_cast<std::uint64_t>(size);
+    if (bytes > 0 && factor > most / bytes) return std::nullopt;
+    bytes *= factor;
+  }
+  return bytes;
+}
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (const std::int64_t size : shape) text += say(text.size() == 1 ? "" : ", ", size);
+  return text + "]";
+}
+
 std::string shard_name(std::string_view stem, const ShardNumber& shard) {
   return say(stem, "-", five_digits(shard.index + 1), "-of-", five_digits(shard.count), ".safetensors");
 }
@@ -350,7 +404,8 @@ SafetensorsHeader read_safetensors_header(const NextPiece& json, std::uint64_t d
   require<DataError>(is_json, "'", file, "' is not a safetensors file: its header is no JSON object",
                      events.syntax_error().empty() ? "" : ": ", events.syntax_error());
   SafetensorsHeader header = events.take();
-  require_unique(header.tensors, file);
+  const std::optional<std::string> twice = repeated_name(header.tensors);
+  require<DataError>(!twice, "'", file, "' has tensor '", twice.value_or(""), "' twice");
   put_in_order(header.tensors, data_bytes, file);
   return header;
 }
@@ -382,12 +437,8 @@ SafetensorsHeader place_tensors(const std::vector<TensorBytes>& tensors, std::ma
     tensor.begin = at;
     tensor.end = at += *bytes;
   }
-  std::vector<std::string_view> names;
-  for (const TensorPlace& tensor : header.tensors) names.push_back(tensor.name);
-  std::sort(names.begin(), names.end());
-  const auto twice = std::adjacent_find(names.begin(), names.end());
-  require<ConfigError>(twice == names.end(), "two tensors of one file are called '",
-                       twice == names.end() ? std::string() : printable(*twice), "'");
+  const std::optional<std::string> twice = repeated_name(header.tensors);
+  require<ConfigError>(!twice, "two tensors of one file are called '", twice.value_or(""), "'");
   return header;
 }
 

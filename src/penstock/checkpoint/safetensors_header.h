@@ -1,4 +1,5 @@
-// The header of .safetensors files, without their data. Free of LibTorch. docs/checkpoints.md lists the limits.
+// Tensors as .safetensors files describe them: dtypes, shapes, and the header, without their data. Free of LibTorch.
+// docs/checkpoints.md lists the limits.
 //
 //   8 bytes    the length of the JSON, little-endian
 //   JSON       {"__metadata__": {"model": "mlp"},
@@ -11,13 +12,52 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "penstock/checkpoint/tensor_layout.h"
-
 namespace penstock {
+
+/// The dtypes of .safetensors files. Files contain the tensors in descending order of these values, which is one of
+/// descending alignment.
+enum class TensorType : std::uint8_t {
+  boolean,
+  u8,
+  i8,
+  f8_e5m2,
+  f8_e4m3,
+  i16,
+  u16,
+  f16,
+  bf16,
+  i32,
+  u32,
+  f32,
+  f64,
+  i64,
+  u64
+};
+
+/// The name in files: "F32".
+std::string_view to_string(TensorType type);
+std::optional<TensorType> tensor_type_of(std::string_view name);
+std::size_t bytes_per_element(TensorType type);
+
+/// The bytes of a tensor; none if their number exceeds 2^63 - 1, or a dimension is negative.
+std::optional<std::uint64_t> size_in_bytes(TensorType type, std::span<const std::int64_t> shape);
+
+/// "[2, 3]"
+std::string shape_text(std::span<const std::int64_t> shape);
+
+/// A tensor in the memory of this process: contiguous, in C order.
+struct TensorBytes {
+  std::string name;
+  TensorType type = TensorType::f32;
+  std::vector<std::int64_t> shape = {};
+  std::span<const std::byte> bytes = {};
+};
 
 inline constexpr std::uint64_t longest_safetensors_header = 100'000'000;
 inline constexpr std::size_t most_safetensors_tensors = 250'000;
