@@ -41,6 +41,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/base/error.h"
 #include "penstock/schedule/instruction.h"
 
 namespace penstock {
@@ -48,7 +49,7 @@ namespace penstock {
 enum class Direction : std::uint8_t { forward, backward };
 
 /// "forward" or "backward".
-const char* to_string(Direction direction);
+inline const char* to_string(Direction direction) { return direction == Direction::forward ? "forward" : "backward"; }
 
 /// One message of a channel.
 struct ChannelMessage {
@@ -83,6 +84,8 @@ struct Channel {
 };
 
 /// "the forward channel of ranks 0>1".
-std::string to_string(const Channel& channel);
+inline std::string to_string(const Channel& channel) {
+  return say("the ", to_string(channel.direction), " channel of ranks ", channel.from.value(), ">", channel.to.value());
+}
 
 }  // namespace penstock
