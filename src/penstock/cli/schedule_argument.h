@@ -1,4 +1,4 @@
-// The flags that select a schedule.
+// The flags that select a schedule, and those that set the costs of its stages.
 #pragma once
 
 #include <optional>
@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "penstock/schedule/schedule.h"
+#include "penstock/schedule/stage_costs.h"
 
 namespace penstock {
 
@@ -47,5 +48,26 @@ class ScheduleArgument {
 /// The validated and lowered schedule, with communication and the optimiser's step. Throws ScheduleError with the
 /// timeline grid and the violating instruction.
 Schedule ready_to_run(const NamedSchedule& named);
+
+class CostFlags {
+ public:
+  /// Adds --cost-f, --cost-i, --cost-w, --cost-update, --cost-comm, --weight-share, --activation-bytes and --cost-file.
+  /// `this` must outlive the parsing.
+  void add_to(CLI::App& verb);
+
+  /// The costs of the file, or StageCosts::unit() without one, overridden by the other flags. Throws ConfigError for
+  /// invalid flags, DataError for an invalid file.
+  StageCosts costs() const;
+
+ private:
+  std::optional<std::string> forward_;
+  std::optional<std::string> input_grad_;
+  std::optional<std::string> weight_grad_;
+  std::optional<std::string> update_;
+  std::optional<std::string> message_;
+  std::optional<double> weight_share_;
+  std::optional<std::string> activation_bytes_;
+  std::optional<std::string> file_;
+};
 
 }  // namespace penstock

@@ -3,7 +3,6 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
-#include "penstock/cli/cost_flags.h"
 #include "penstock/cli/schedule_argument.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/verbs.h"
