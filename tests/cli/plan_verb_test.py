@@ -70,7 +70,7 @@ class PlanVerb(program_runs.ProgramRuns):
             self.write("costs.json", whole[:length])
             told = self.complaint_of("plan", "--costs", "costs.json")
             self.assertRegex(told,
-                             r"^costs\.json: the cost file is no JSON: (it is empty|it breaks off at line \d+, column "
+                             r"^costs\.json: the cost file is not JSON: (it is empty|it breaks off at line \d+, column "
                                    r"\d+; truncated\?)")
 
     def test_every_schedule_that_trains_is_tried(self):

@@ -64,7 +64,7 @@ TEST(LayerCosts, reads_optional_members_of_a_layer) {
   EXPECT_EQ(read_layer_costs(with("\"link\"", "\"spread\": 0.2, \"link\"")), read_layer_costs(smallest))
       << "of earlier versions";
   EXPECT_EQ(complaint_of(with("\"link\"", "\"contention\": 0, \"link\"")),
-            "the cost file's contention is 0: it is a factor above 0, 1 where ranks do not slow each other down, and "
+            "the cost file's contention is 0: it is a factor above 0, 1 if ranks do not slow each other down, and "
             "at most 1e+06");
   EXPECT_EQ(write_layer_costs(read_layer_costs(smallest)).find("contention"), std::string::npos);
   EXPECT_EQ(write_layer_costs(read_layer_costs(smallest)).find("update"), std::string::npos);
@@ -77,7 +77,7 @@ TEST(LayerCosts, ten_samples_in_fours_are_three_micro_batches) {
 }
 
 TEST(LayerCosts, errors_name_the_member_and_its_possible_values) {
-  EXPECT_EQ(complaint_of("[]"), "the cost file is no JSON object");
+  EXPECT_EQ(complaint_of("[]"), "the cost file is not a JSON object");
   EXPECT_EQ(complaint_of("{}"),
             "the cost file must say \"penstock_layer_costs\": 1 in its one object: "
             "docs/cost_file.md describes the format");
@@ -105,7 +105,8 @@ TEST(LayerCosts, errors_name_the_member_and_its_possible_values) {
             "the cost file's micro_batches[1] is 2 for the second time");
   EXPECT_EQ(complaint_of(with("\"link\"", "\"weight_share\": 1.5, \"link\"")),
             "the cost file's weight_share is 1.5: it is a part, from 0 to 1");
-  EXPECT_TRUE(test::says(complaint_of("{"), "the cost file is no JSON: it breaks off at line 1, column 2; truncated?"));
+  EXPECT_TRUE(
+      test::says(complaint_of("{"), "the cost file is not JSON: it breaks off at line 1, column 2; truncated?"));
   EXPECT_TRUE(test::says(complaint_of("{\"a\":" + std::string(500, '[')), "the cost file nests deeper than 8 levels"));
   EXPECT_TRUE(test::says(complaint_of("{\"a\":[{}]}"), "the cost file has an empty object in a list"));
   EXPECT_TRUE(test::says(complaint_of(with("\"name\"", "\"nam\"")), "layers[0] has a member 'nam'"));

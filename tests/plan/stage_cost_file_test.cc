@@ -50,8 +50,8 @@ TEST(StageCostFile, update_message_and_weight_share_may_be_left_out) {
 }
 
 TEST(StageCostFile, errors_name_the_member) {
-  EXPECT_TRUE(test::says(complaint_about("{"), "the cost file is no JSON: "));
-  EXPECT_EQ(complaint_about("[1]"), "the cost file is no JSON object");
+  EXPECT_TRUE(test::says(complaint_about("{"), "the cost file is not JSON: "));
+  EXPECT_EQ(complaint_about("[1]"), "the cost file is not a JSON object");
   EXPECT_EQ(complaint_about("{}"),
             "the cost file must say \"penstock_costs\": 1 in its one object: "
             "docs/schedule_format.md describes the format of costs per stage");
@@ -63,7 +63,7 @@ TEST(StageCostFile, errors_name_the_member) {
             "the cost file has the member 'forward' twice in one object");
   for (const char* no_costs : {R"("forward": [1], "input_grad": [])", R"("forward": [1], "weight_grad": [1])"})
     EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, )" + std::string(no_costs) + "}"),
-              "the cost file has no costs for input_grad: give a list of one number for all stages or one for each, as "
+              "the cost file has no costs for input_grad: pass a list of one number for all stages or one for each, as "
               "[1, 2]");
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "forward": 1})"), "the cost file's forward is not a list");
 }
@@ -75,7 +75,7 @@ TEST(StageCostFile, refuses_values_out_of_range) {
   EXPECT_EQ(complaint_about_cost("-1"), "the cost file's forward[1] is -1: a finite number >= 0 is needed");
   for (const char* none : {R"("1")", "null", "[1]"})
     EXPECT_EQ(complaint_about_cost(none), "the cost file's forward[1] is not a number");
-  EXPECT_TRUE(test::says(complaint_about_cost("1e999"), "the cost file is no JSON: "));
+  EXPECT_TRUE(test::says(complaint_about_cost("1e999"), "the cost file is not JSON: "));
   const std::string whole = R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1], )";
   EXPECT_EQ(complaint_about(whole + R"("message": -2})"),
             "the cost file's message is -2: a finite number >= 0 is needed");

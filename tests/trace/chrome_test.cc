@@ -136,16 +136,16 @@ std::string error_text(std::string_view text) {
 }
 
 TEST(Chrome, refuses_files_that_are_no_trace) {
-  EXPECT_EQ(error_text(""), "the trace is no JSON: it is empty");
+  EXPECT_EQ(error_text(""), "the trace is not JSON: it is empty");
   EXPECT_EQ(error_text("{\"traceEvents\":["),
-            "the trace is no JSON: it breaks off at line 1, column 17; truncated? Write or copy the file again");
-  EXPECT_TRUE(error_text("{\n \"a\": oops}").starts_with("the trace is no JSON: line 2, column 7: "))
+            "the trace is not JSON: it breaks off at line 1, column 17; truncated? Write or copy the file again");
+  EXPECT_TRUE(error_text("{\n \"a\": oops}").starts_with("the trace is not JSON: line 2, column 7: "))
       << error_text("{\n \"a\": oops}");
-  EXPECT_TRUE(error_text("{\"a\": 1e999}").starts_with("the trace is no JSON: ")) << error_text("{\"a\": 1e999}");
-  EXPECT_TRUE(error_text("{\"a\": \"\xff\"}").starts_with("the trace is no JSON: line 1, column 8: "));
-  EXPECT_EQ(error_text("[]"), "the trace is no JSON object");
-  EXPECT_EQ(error_text("{}"), "the trace has no penstock: this is no trace that Penstock wrote");
-  EXPECT_EQ(error_text("{\"traceEvents\":[]}"), "the trace has no penstock: this is no trace that Penstock wrote");
+  EXPECT_TRUE(error_text("{\"a\": 1e999}").starts_with("the trace is not JSON: ")) << error_text("{\"a\": 1e999}");
+  EXPECT_TRUE(error_text("{\"a\": \"\xff\"}").starts_with("the trace is not JSON: line 1, column 8: "));
+  EXPECT_EQ(error_text("[]"), "the trace is not a JSON object");
+  EXPECT_EQ(error_text("{}"), "the trace has no penstock: this is not a trace that Penstock wrote");
+  EXPECT_EQ(error_text("{\"traceEvents\":[]}"), "the trace has no penstock: this is not a trace that Penstock wrote");
   EXPECT_EQ(error_text("{\"penstock\":{\"format\":\"1\"}}"), "the trace's penstock.format is not a number >= 0");
   EXPECT_EQ(error_text("{\"penstock\":{\"format\":2}}"), "the trace is of format 2, and this Penstock reads format 1");
 }
@@ -193,9 +193,9 @@ TEST(Chrome, names_the_changed_place) {
   EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"].erase(24); }),
             "the trace's traceEvents.24 comes before the first step of rank 0");
   EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"][25]["cat"] = "rest"; }),
-            "the trace's traceEvents.25.cat is 'rest', which is no activity");
+            "the trace's traceEvents.25.cat is 'rest', which is not an activity");
   EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"][25]["args"].erase("end_ns"); }),
-            "the trace has no traceEvents.25.args.end_ns: this is no trace that Penstock wrote");
+            "the trace has no traceEvents.25.args.end_ns: this is not a trace that Penstock wrote");
   EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"][25]["args"]["begin_ns"] = std::uint64_t{1} << 63; }),
             "the trace's traceEvents.25.args.begin_ns is not a whole number");
   EXPECT_EQ(complaint_after([](json& d) { d["penstock"]["replicas"] = 3; }),
@@ -212,7 +212,7 @@ TEST(Chrome, names_the_changed_place) {
   EXPECT_EQ(complaint_after([](json& d) {
               d["traceEvents"].push_back({{"ph", "i"}});
             }),
-            "the trace holds 65 events where Penstock writes 64");
+            "the trace holds 65 events, but Penstock writes 64");
   EXPECT_EQ(complaint_after([](json& d) { d["penstock"]["schedule"] = "penstock schedule 2"; }).substr(0, 6), "line 1");
 }
 

@@ -39,18 +39,18 @@ std::string complaint_about_json(std::string_view text, std::string_view what, c
   std::string message = error.what();
   if (const auto end = message.find("] "); message.starts_with('[') && end != std::string::npos)
     message.erase(0, end + 2);
-  if (!parse_error) return say(what, " is no JSON: ", printable(message));
+  if (!parse_error) return say(what, " is not JSON: ", printable(message));
   if (const auto end = message.find(": "); message.starts_with("parse error") && end != std::string::npos)
     message.erase(0, end + 2);
 
-  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return say(what, " is no JSON: it is empty");
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return say(what, " is not JSON: it is empty");
   const std::string_view before = text.substr(0, parse_error->byte > 0 ? parse_error->byte - 1 : 0);
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const std::size_t line_begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
   const std::string place = say("line ", line, ", column ", before.size() - line_begin + 1);
   if (parse_error->byte > text.size())
-    return say(what, " is no JSON: it breaks off at ", place, "; truncated? Write or copy the file again");
-  return say(what, " is no JSON: ", place, ": ", printable(message));
+    return say(what, " is not JSON: it breaks off at ", place, "; truncated? Write or copy the file again");
+  return say(what, " is not JSON: ", place, ": ", printable(message));
 }
 
 using nlohmann::json;
@@ -94,7 +94,7 @@ class FormCheck : public nlohmann::json_sax<json> {
   static constexpr std::size_t deepest = 8;
 
   void require_place(bool may_be_root) const {
-    require<DataError>(may_be_root || !open_.empty(), what_, " is no JSON object");
+    require<DataError>(may_be_root || !open_.empty(), what_, " is not a JSON object");
     require<DataError>(open_.size() <= deepest, what_, " nests deeper than ", deepest, " levels");
   }
   bool scalar() const {
