@@ -102,7 +102,7 @@ class BenchVerb(ProgramRuns):
         gpipe = ["--schedule", "gpipe"]
         refused = self.complaint_of("bench", "step", *GPT, "--stages", "2", *gpipe, "--memory-limit", "1kB")
         self.assertIn("a memory limit of 1000B per rank is less than the", refused)
-        needed = re.search(r"give a limit of (\S+) or more", refused)[1]
+        needed = re.search(r"set a limit of (\S+) or more", refused)[1]
         held = self.memory(*GPT, *gpipe, "--memory-limit", needed)[1]
         self.assertLessEqual(max(held), self.bytes_in(needed))
         half = f"{self.bytes_in(needed) // 2}B"

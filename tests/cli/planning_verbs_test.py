@@ -344,12 +344,12 @@ class PlanningVerbs(unittest.TestCase):
             for schedule in (["gpipe", *SHAPE], ["gpipe.sched"]):
                 code, out, err = self.run_program(*arguments, *schedule, "--memory-limit", "1.5")
                 self.assertEqual((code, out), (2, ""))
-                self.assertIn("holds 4 there: give a limit of 2 or more", err.splitlines()[0])
+                self.assertIn("holds 4 there: set a limit of 2 or more", err.splitlines()[0])
             self.output_of(*arguments, "gpipe.sched", "--memory-limit", "2")
         for bad in ("0", "-1", "nan", "inf"):
             for schedule in (["1f1b", *SHAPE], ["gpipe.sched"]):
                 self.assertTrue(self.complaint_of("schedule", "check", *schedule, "--memory-limit", bad)
-                                .endswith(f"memory limit {bad}: give a positive multiple of 1F1B's activations, such "
+                                .endswith(f"memory limit {bad}: pass a positive multiple of 1F1B's activations, such "
                                           "as 1.5, or bytes per rank with a unit, such as 512MiB"))
 
     def test_memory_limit_in_bytes(self):
@@ -364,8 +364,8 @@ class PlanningVerbs(unittest.TestCase):
                     code, out, err = self.run_program(*arguments, *schedule, *costs, "--memory-limit", "6291455B")
                     self.assertEqual((code, out), (2, ""))
                     self.assertIn("a memory limit of 6291455B per rank is less than the 6MiB of activations that "
-                                  "schedule '1f1b' holds on rank 0: give a limit of 6MiB or more", err.splitlines()[0])
-                self.assertIn("the bytes of a micro-batch's activations are not known: give them per stage "
+                                  "schedule '1f1b' holds on rank 0: set a limit of 6MiB or more", err.splitlines()[0])
+                self.assertIn("the bytes of a micro-batch's activations are not known: pass them per stage "
                               "(--activation-bytes,",
                               self.complaint_of(*arguments, *schedule, "--memory-limit", "2GiB"))
         # zb-auto adapts: with twice the memory it holds more.
@@ -381,7 +381,7 @@ class PlanningVerbs(unittest.TestCase):
             self.assertIn("the units are B, kB, MB, GB, TB, KiB, MiB, GiB and TiB",
                           self.complaint_of("schedule", "check", "1f1b", *SHAPE, "--memory-limit", bad))
         for bad in ("3", "3MiB,", "-1B", "x"):
-            self.assertIn("no number of bytes", self.complaint_of("simulate", "1f1b", *SHAPE, "--activation-bytes", bad))
+            self.assertIn("not a number of bytes", self.complaint_of("simulate", "1f1b", *SHAPE, "--activation-bytes", bad))
         self.assertIn("there are 3 costs for the bytes of activations and 2 stages",
                       self.complaint_of("simulate", "1f1b", *SHAPE, "--activation-bytes", "1B,2B,3B"))
 
@@ -397,7 +397,7 @@ class PlanningVerbs(unittest.TestCase):
                                                                          "--memory-limit", "1.5"))
         for bad in ("x", "-1", "0", "2x"):
             self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--fuse-w=" + bad), "--fuse-w=" + bad +
-                             ": give a number of micro-batches >= 1, or --fuse-w alone for all")
+                             ": pass a number of micro-batches >= 1, or --fuse-w without a number for all")
 
     def test_a_lowered_file_is_fused_too(self):
         self.output_of("schedule", "convert", "1f1b", *SHAPE, "--lowered", "--output", "x.sched")
@@ -426,7 +426,7 @@ class PlanningVerbs(unittest.TestCase):
         self.assertIn("deadlock", err.splitlines()[0])
 
     def test_costs_that_do_not_fit_are_refused_before_anything_is_made(self):
-        told = "there are 3 costs for F and 2 stages: give one for all or one for each"
+        told = "there are 3 costs for F and 2 stages: pass one for all or one for each"
         self.output_of("schedule", "convert", "gpipe", *SHAPE, "--output", "gpipe.sched")
         for schedule in (["gpipe", *SHAPE], ["zb-auto", *SHAPE], ["gpipe.sched"]):
             for arguments in (["schedule", "show"], ["schedule", "check"], ["simulate"]):
@@ -492,7 +492,7 @@ class PlanningVerbs(unittest.TestCase):
         self.assertIn("makespan 115.000", self.output_of(*arguments))
         self.assertIn("makespan 106.000", self.output_of(*arguments, "--cost-f", "1"), "a flag goes before the file")
         self.assertEqual(self.complaint_of("simulate", "1f1b", "--stages", "3", *arguments[4:]),
-                         "there are 2 costs for F and 3 stages: give one for all or one for each")
+                         "there are 2 costs for F and 3 stages: pass one for all or one for each")
         self.write("costs.json", "{}")
         self.assertEqual(self.complaint_of(*arguments),
                          "costs.json: the cost file must say \"penstock_costs\": 1 in its one object: "
@@ -511,12 +511,12 @@ class PlanningVerbs(unittest.TestCase):
 
     def test_simulate_refuses_costs(self):
         self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--cost-f", "1,x"),
-                         "--cost-f 1,x: cost 2 is 'x', which is no finite number >= 0; write costs as 1.5 or 1,2,1.5")
+                         "--cost-f 1,x: cost 2 is 'x', which is not a finite number >= 0; write costs as 1.5 or 1,2,1.5")
         self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--cost-i", "-1")[:31],
                          "--cost-i -1: cost 1 is '-1', wh")
         self.assertIn("3 costs for W and 2 stages", self.complaint_of("simulate", "1f1b", *SHAPE, "--cost-w", "1,2,3"))
         self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--cost-comm", "1,2"),
-                         "--cost-comm 1,2: there are 2 costs, and all messages take the same: give 1")
+                         "--cost-comm 1,2: there are 2 costs, and all messages take the same: pass 1")
 
     def test_simulate_shows_the_grid_of_a_deadlock(self):
         self.write("stuck.sched", DEADLOCK)
@@ -585,7 +585,7 @@ class PlanningVerbs(unittest.TestCase):
                          "none.json: cannot be opened: No such file or directory")
         self.write("other.json", "{}")
         self.assertEqual(self.complaint_of("trace", "svg", "other.json"),
-                         "other.json: the trace has no penstock: this is no trace that Penstock wrote")
+                         "other.json: the trace has no penstock: this is not a trace that Penstock wrote")
 
 
 if __name__ == "__main__":

@@ -211,9 +211,9 @@ class RuntimeVerbs(ProgramRuns):
                                (["--schedule", "zb-v", "--chunks", "3"], "takes at most 2 chunk"),
                                (["--schedule", "interleaved", "--chunks", "1"], "takes at least 2 chunks"),
                                (["--schedule", "forward-only"], "cannot train"),
-                               (["--schedule", "gpipe", "--memory-limit", "1"], "give a limit of 2 or more"),
+                               (["--schedule", "gpipe", "--memory-limit", "1"], "set a limit of 2 or more"),
                                (["--schedule", "1f1b", "--memory-limit", "0.5", "--weight-gradients", "fused"],
-                                "give a limit of 1 or more")):
+                                "set a limit of 1 or more")):
             code, out, err = self.run_program(*self.deep("--stages", "2", *flags))
             self.assertEqual((code, out), (2, ""), flags)
             self.assertIn(message, err)
@@ -224,7 +224,7 @@ class RuntimeVerbs(ProgramRuns):
         for flags, message in (
                 (["--memory-limit", "1B"], "a memory limit of 1B per rank is less than the "),
                 (["--memory-limit", "1Gi"], "the units are B, kB, MB, GB, TB, KiB, MiB, GiB and TiB"),
-                (["--memory-limit", "1B", "--weight-gradients", "fused"], "give a limit of ")):
+                (["--memory-limit", "1B", "--weight-gradients", "fused"], "set a limit of ")):
             code, out, err = self.run_program(*self.deep("--stages", "2", *flags))
             self.assertEqual((code, out), (2, ""), flags)
             self.assertIn(message, err)

@@ -51,7 +51,7 @@ TEST(Instruction, errors_name_the_column) {
       {"", "'', column 1: a number is expected"},
       {"F0", "column 1: a number is expected"},
       {"2", "column 2: expected the letters of an instruction"},
-      {"2X0", "column 2: 'X' is no instruction"},
+      {"2X0", "column 2: 'X' is not an instruction"},
       {"2f0", "column 2: expected the letters of an instruction"},
       {"2F", "column 3: a number is expected"},
       {"02F0", "column 1: a number without leading zeros"},

@@ -47,10 +47,10 @@ TEST(MemoryLimit, names_the_smallest_sufficient_limit) {
   EXPECT_EQ(error_text("1f1b", {.ranks = 4, .micro_batches = 8}, TimesOf1F1B{1}), "");
   EXPECT_EQ(error_text("1f1b", {.ranks = 4, .micro_batches = 8}, TimesOf1F1B{0.6}),
             "a memory limit of 0.6 (times 1F1B's 4 micro-batches) lets rank 0 hold 2 live micro-batches, but schedule "
-            "'1f1b' holds 4 there: give a limit of 1 or more, or take another schedule");
+            "'1f1b' holds 4 there: set a limit of 1 or more, or take another schedule");
   EXPECT_EQ(error_text("interleaved", {.ranks = 3, .micro_batches = 6, .chunks = 2}, TimesOf1F1B{1}),
             "a memory limit of 1 (times 1F1B's 3 micro-batches) lets rank 0 hold 6 live micro-batches of its chunks, "
-            "but schedule 'interleaved' holds 8 there: give a limit of 1.334 or more, or take another schedule");
+            "but schedule 'interleaved' holds 8 there: set a limit of 1.334 or more, or take another schedule");
 }
 
 TEST(MemoryLimit, the_named_limit_is_sufficient) {
@@ -58,7 +58,7 @@ TEST(MemoryLimit, the_named_limit_is_sufficient) {
     for (const int m : {1, 3, 7, 8}) {
       const ScheduleShape shape{.ranks = 3, .micro_batches = m, .chunks = generator.default_chunks};
       const std::string text = error_text(generator.name, shape, TimesOf1F1B{0.01});
-      const std::string ask = "give a limit of ";
+      const std::string ask = "set a limit of ";
       if (text.empty()) continue;  // holds one micro-batch, which every limit permits
       const double limit = std::stod(text.substr(text.find(ask) + ask.size()));
       EXPECT_EQ(error_text(generator.name, shape, TimesOf1F1B{limit}), "") << generator.name << " m " << m;
@@ -88,7 +88,7 @@ TEST(MemoryLimit, is_parsed_with_and_without_a_unit) {
                           "1K",         "GiB",         "infB",     "nanB", "1e400B", "1e19B", "9223372036854775808B",
                           "8388608TiB", "16777217TiB", "1e308TiB", "0x10B"}) {
     const std::string complaint = complaint_of([&] { parse_memory_limit(bad); });
-    EXPECT_TRUE(complaint.starts_with(std::string("memory limit ") + bad + ": give a positive multiple of 1F1B's"))
+    EXPECT_TRUE(complaint.starts_with(std::string("memory limit ") + bad + ": pass a positive multiple of 1F1B's"))
         << bad;
   }
 }
@@ -105,7 +105,7 @@ TEST(MemoryLimit, in_text_is_the_limit) {
 TEST(MemoryLimit, in_bytes_needs_the_bytes_of_activations) {
   const Schedule schedule = generate("1f1b", {.ranks = 2, .micro_batches = 4});
   EXPECT_EQ(complaint_of([&] { require_within_limit(schedule, BytesPerRank{1 << 20}); }),
-            "a memory limit of 1MiB, but the bytes of a micro-batch's activations are not known: give them per stage "
+            "a memory limit of 1MiB, but the bytes of a micro-batch's activations are not known: pass them per stage "
             "(--activation-bytes, StageCosts::activation_bytes), or a limit without a unit, which is a multiple of "
             "1F1B's activations");
 }
@@ -136,7 +136,7 @@ TEST(MemoryLimit, in_bytes_counts_each_stage_by_its_size) {
   EXPECT_EQ(
       error_text("1f1b", shape, BytesPerRank{599}, with_bytes({300, 100})),
       "a memory limit of 599B per rank is less than the 600B of activations that schedule '1f1b' holds on rank 0: "
-      "give a limit of 600B or more, or take another schedule");
+      "set a limit of 600B or more, or take another schedule");
 }
 
 TEST(MemoryLimit, in_bytes_that_is_named_is_sufficient) {
@@ -163,7 +163,7 @@ TEST(MemoryLimit, fuse_limit_is_enough_for_fused_weight_gradients) {
   }
   EXPECT_TRUE(complaint_of([&] {
                 fuse_limit(schedule, BytesPerRank{599}, costs);
-              }).ends_with("give a limit of 600B or more, or take another schedule"));
+              }).ends_with("set a limit of 600B or more, or take another schedule"));
 }
 
 }  // namespace

@@ -30,17 +30,17 @@ TEST(StageCosts, have_one_value_or_one_per_stage) {
                      .weight_share = 1,
                      .overhead = 0.1}),
             "accepted");
-  EXPECT_EQ(refusal({.forward = {1, 2}}), "there are 2 costs for F and 3 stages: give one for all or one for each");
+  EXPECT_EQ(refusal({.forward = {1, 2}}), "there are 2 costs for F and 3 stages: pass one for all or one for each");
   EXPECT_EQ(refusal({.input_grad = {1, 2, 3, 4}}),
-            "there are 4 costs for I and 3 stages: give one for all or one for each");
-  EXPECT_EQ(refusal({.weight_grad = {}}), "there are 0 costs for W and 3 stages: give one for all or one for each");
-  EXPECT_EQ(refusal({.update = {1, 2}}), "there are 2 costs for update and 3 stages: give one for all or one for each");
+            "there are 4 costs for I and 3 stages: pass one for all or one for each");
+  EXPECT_EQ(refusal({.weight_grad = {}}), "there are 0 costs for W and 3 stages: pass one for all or one for each");
+  EXPECT_EQ(refusal({.update = {1, 2}}), "there are 2 costs for update and 3 stages: pass one for all or one for each");
 }
 
 TEST(StageCosts, fused_w_and_b_may_be_empty) {
   EXPECT_EQ(refusal({.weight_grad_fused = {1}, .backward = {1, 2, 3}}), "accepted");
   EXPECT_EQ(refusal({.weight_grad_fused = {1, 2}}),
-            "there are 2 costs for a fused W and 3 stages: give one for all or one for each");
+            "there are 2 costs for a fused W and 3 stages: pass one for all or one for each");
   EXPECT_EQ(refusal({.backward = {-1}}), "a cost for B is -1: costs go from 0 to 1e+15");
 }
 
@@ -49,7 +49,7 @@ TEST(StageCosts, are_finite_and_not_negative) {
   EXPECT_EQ(refusal({.forward = {1, -1, 1}}), "a cost for F is -1: costs go from 0 to 1e+15");
   EXPECT_EQ(refusal({.update = {infinite}}), "a cost for update is inf: costs go from 0 to 1e+15");
   EXPECT_EQ(refusal({.message = 1, .message_gap = 1.5}),
-            "a message occupies its link for 1.5 of the 1 that it takes: give a part of its cost, from 0 to all of it");
+            "a message occupies its link for 1.5 of the 1 that it takes: pass a part of its cost, from 0 to all of it");
   EXPECT_EQ(refusal({.message = -infinite}), "a cost for a message is -inf: costs go from 0 to 1e+15");
   EXPECT_EQ(refusal({.overhead = -0.5}), "a cost for an instruction's overhead is -0.5: costs go from 0 to 1e+15");
   EXPECT_NE(refusal({.weight_grad = {std::numeric_limits<double>::quiet_NaN()}}), "accepted");

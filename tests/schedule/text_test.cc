@@ -90,7 +90,7 @@ TEST(ScheduleText, errors_name_line_and_column) {
       {with("rank_of_stage 0 1", "rank_of_stage 0 2"), "line 6, column 17: a number of at most 1"},
       {with("rank 0:", "rank 1:"), "line 7, column 6: expected the line of rank 0"},
       {with("0F0 ", "0F0  "), "line 7, column 13: a number is expected"},
-      {with("0F0 ", "0X0 "), "line 7, column 10: 'X' is no instruction"},
+      {with("0F0 ", "0X0 "), "line 7, column 10: 'X' is not an instruction"},
       {with("0F0 ", "0F2 "), "line 7, column 9: 0F2 names micro-batch 2, but there are 2 micro-batches"},
       {with("0F0 ", "2F0 "), "line 7, column 9: 2F0 names stage 2, but there are 2 stages"},
       {with("0SEND_F0 ", "0SEND_F0>3 "), "line 7, column 13: 0SEND_F0>3 names stage 3, but there are 2 stages"},

@@ -147,15 +147,15 @@ struct Wrong {
 
 TEST(TorchCsv, errors_name_row_and_cell) {
   const Wrong cases[] = {
-      {"", "there is no instruction in this CSV"},
+      {"", "this CSV has no instruction"},
       {"0F0\n\n", "row 2, cell 1: a row without instructions"},
-      {"0F0,0X0\n", "row 1, cell 2: '0X0', column 2: 'X' is no instruction"},
+      {"0F0,0X0\n", "row 1, cell 2: '0X0', column 2: 'X' is not an instruction"},
       {"0F0\n,1F0,,1F\n", "row 2, cell 4: '1F', column 3: a number is expected"},
       {"0UNSHARD,0F0\n", "row 1, cell 1: '0UNSHARD': parameters are not sharded here"},
       {"0F0,0RESHARD\n", "row 1, cell 2: '0RESHARD': parameters are not sharded here"},
       {"0W0-7\n", "row 1, cell 1: '0W0-7' is an instruction of .sched files"},
       {"0SEND_F1>3\n", "row 1, cell 1: '0SEND_F1>3' is an instruction of .sched files"},
-      {"0F0,0STEP\n", "row 1, cell 2: '0STEP' is no instruction of torch's CSV"},
+      {"0F0,0STEP\n", "row 1, cell 2: '0STEP' is not an instruction of torch's CSV"},
       {"0F2147483647\n", "row 1, cell 1: '0F2147483647': the micro-batch is too large"},
       {"(0F0;0B0)\n", "row 1, cell 1: '(0F0;0B0)' does not end with ')OVERLAP_F_B'"},
       {"(0F0)OVERLAP_F_B\n", "row 1, cell 1: an overlap takes two instructions"},

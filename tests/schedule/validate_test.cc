@@ -127,7 +127,7 @@ TEST(Validator, messages_must_match_the_links_of_the_model) {
   Links skips = chain(3);
   skips.push_back({StageId(0), StageId(2)});
   expect({lowered, "link 0>2 from rank 0 to rank 2 has 0 SEND_F for 1 micro-batches", cell(0, 5)}, along(skips));
-  expect({lowered, "1SEND_F0 goes along 1>2, which is no link", cell(1, 2)}, along({{StageId(0), StageId(1)}}));
+  expect({lowered, "1SEND_F0 goes along 1>2, which is not a link", cell(1, 2)}, along({{StageId(0), StageId(1)}}));
   expect({lowered, "1RECV_B0 carries a gradient along 1>2, which has none", cell(1, 3)},
          along({{StageId(0), StageId(1)}, {StageId(1), StageId(2), false}}));
   expect({lowered, "link 2>1 does not go forward: values go from an earlier stage to a later one", {}},
@@ -194,7 +194,7 @@ TEST(Validator, refuses_posts_that_the_order_of_the_receiver_exceeds) {
 TEST(Validator, posts_are_at_least_1_and_of_messages) {
   const Schedule schedule = generate("1f1b", {.ranks = 2, .micro_batches = 2});
   expect({lower(schedule), "posts = 0: at least 1 per channel is needed", {}}, with_posts(0));
-  expect({schedule, "posts = 1, but the schedule has no messages: give the result of lower()", {}}, with_posts(1));
+  expect({schedule, "posts = 1, but the schedule has no messages: pass the result of lower()", {}}, with_posts(1));
   EXPECT_TRUE(validate(generate("1f1b", {.ranks = 1, .micro_batches = 2}), with_posts(1)).ok);
 }
 

@@ -12,7 +12,7 @@ Dependencies dependencies_of_messages(const Schedule& schedule, const std::optio
   validate(schedule, {.links = links, .activation_bound = {}}).require_ok(schedule);
   Dependencies dependencies(schedule, links ? *links : links_of(schedule));
   require<ScheduleError>(schedule.is_lowered() || dependencies.lane_count() == 0, "schedule '", schedule.name,
-                         "' has no messages: give the result of lower()");
+                         "' has no messages: pass the result of lower()");
   return dependencies;
 }
 

@@ -145,7 +145,7 @@ Dependencies::Dependencies(const Schedule& schedule, Links links)
   std::sort(links_.begin(), links_.end());
   for (std::size_t i = 1; i < links_.size(); ++i)
     require<ScheduleError>(links_[i - 1].from != links_[i].from || links_[i - 1].to != links_[i].to, "link ",
-                           to_string(links_[i]), " is given twice: give each pair of stages once");
+                           to_string(links_[i]), " is given twice: pass each pair of stages once");
   incoming_ = links_;
   std::stable_sort(incoming_.begin(), incoming_.end(), [](const Link& a, const Link& b) { return a.to < b.to; });
   first_send_ = parts(links_, stage_count(), [](const Link& link) { return link.from; });
@@ -190,7 +190,7 @@ std::size_t Dependencies::index(const Event& event) const {
            static_cast<std::size_t>(EventKind::reduced);
   const std::optional<std::size_t> number = lowered_ ? lane(event.stage, event.to) : std::nullopt;
   require<ScheduleError>(number.has_value(), "no messages go along ", event.stage.value(), ">", event.to.value(),
-                         ": it is no link between two ranks of this schedule");
+                         ": it is not a link between two ranks of this schedule");
   const std::size_t kind = static_cast<std::size_t>(event.kind) - static_cast<std::size_t>(EventKind::sent_forward);
   return first_message_event() + (*number * 4 + kind) * m + event.micro_batch.index();
 }
@@ -224,7 +224,7 @@ void Dependencies::check_place(const Instruction& instruction) const {
   if (!is_send(instruction.op()) && !is_receive(instruction.op())) return;
   const Link link = link_of(instruction);
   require<ScheduleError>(lane(link.from, link.to).has_value(), to_string(instruction),
-                         " is out of place: ", to_string(link), " is no link between two ranks");
+                         " is out of place: ", to_string(link), " is not a link between two ranks");
 }
 
 std::vector<Event> Dependencies::predecessors(const Instruction& instruction) const {

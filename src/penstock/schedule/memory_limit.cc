@@ -19,7 +19,7 @@ namespace {
 constexpr double rounding = 1e-9;
 
 constexpr std::string_view forms =
-    ": give a positive multiple of 1F1B's activations, such as 1.5, or bytes per rank with a unit, such as 512MiB";
+    ": pass a positive multiple of 1F1B's activations, such as 1.5, or bytes per rank with a unit, such as 512MiB";
 
 std::vector<int> chunks_of(const Schedule& schedule) {
   std::vector<int> chunks(schedule.orders.size(), 0);
@@ -94,7 +94,7 @@ void require_within(const Schedule& schedule, const MemoryLimit& limit, const St
   if (is_within(schedule, limit, costs, peaks)) return;
   const FullestRank fullest = fullest_rank(schedule, limit, peaks);
   const std::string way_out =
-      say("give a limit of ", to_string(needed(fullest, limit)), " or more, or take another schedule");
+      say("set a limit of ", to_string(needed(fullest, limit)), " or more, or take another schedule");
   if (is_in_bytes(limit))
     throw ConfigError(say("a memory limit of ", to_string(limit), " per rank is less than the ",
                           to_string(needed(fullest, limit)), " of activations that schedule '", schedule.name,
@@ -134,7 +134,7 @@ void require_memory_limit(const MemoryLimit& limit, const StageCosts& costs) {
   require<ConfigError>(std::get<BytesPerRank>(limit).bytes > 0, "memory limit ", std::get<BytesPerRank>(limit).bytes,
                        "B", forms);
   require<ConfigError>(!costs.activation_bytes.empty(), "a memory limit of ", to_string(limit),
-                       ", but the bytes of a micro-batch's activations are not known: give them per stage "
+                       ", but the bytes of a micro-batch's activations are not known: pass them per stage "
                        "(--activation-bytes, StageCosts::activation_bytes), or a limit without a unit, which is a "
                        "multiple of 1F1B's activations");
 }

@@ -29,7 +29,7 @@ class InstructionReader {
     if (!op && letters.empty()) fail(letters_at, "expected the letters of an instruction, like F");
     if (!op)
       fail(letters_at, say(quoted(letters),
-                           " is no instruction: there are F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, "
+                           " is not an instruction: there are F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, "
                            "REDUCE, NORM and STEP"));
     if (!error_.empty()) return result({});
     if (is_step_wide(*op)) return result(Instruction::step_wide(*op, stage));

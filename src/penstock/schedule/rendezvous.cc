@@ -188,7 +188,7 @@ Reach replay_with_posts(const Schedule& schedule, const Dependencies& dependenci
 std::optional<Violation> find_lack_of_posts(const Schedule& schedule, const Dependencies& dependencies, int posts) {
   if (posts < 1) return Violation{say("posts = ", posts, ": at least 1 per channel is needed"), {}};
   if (!schedule.is_lowered() && dependencies.lane_count() > 0)
-    return Violation{say("posts = ", posts, ", but the schedule has no messages: give the result of lower()"), {}};
+    return Violation{say("posts = ", posts, ", but the schedule has no messages: pass the result of lower()"), {}};
   const ChannelMap map(schedule, dependencies);
   if (auto early = find_early_take(schedule, dependencies, map.channels(), posts)) return early;
   const Reach progress = replay_with_posts(schedule, dependencies, map, posts);

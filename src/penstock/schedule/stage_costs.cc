@@ -17,7 +17,7 @@ void require_cost(std::string_view what, double cost) {
 
 void require_cost_per_stage(std::string_view what, const std::vector<double>& given, int stages) {
   require<ConfigError>(given.size() == 1 || given.size() == static_cast<std::size_t>(stages), "there are ",
-                       given.size(), " costs for ", what, " and ", stages, " stages: give one for all or one for each");
+                       given.size(), " costs for ", what, " and ", stages, " stages: pass one for all or one for each");
   for (const double cost : given) require_cost(what, cost);
 }
 
@@ -38,7 +38,7 @@ void require_costs_fit(const StageCosts& costs, int stages) {
   require_cost("a message", costs.message);
   require<ConfigError>(costs.message_gap >= 0 && costs.message_gap <= costs.message, "a message occupies its link for ",
                        costs.message_gap, " of the ", costs.message,
-                       " that it takes: give a part of its cost, from 0 to all of it");
+                       " that it takes: pass a part of its cost, from 0 to all of it");
   require_cost("an instruction's overhead", costs.overhead);
   require<ConfigError>(costs.weight_share >= 0 && costs.weight_share <= 1, "the weight share is ", costs.weight_share,
                        ": it is a part of a micro-batch's activations, from 0 to 1");

@@ -60,7 +60,7 @@ class ScheduleReader {
     const std::string_view line = text_.substr(at_, end == std::string_view::npos ? end : end - at_);
     if (line.empty()) fail(at_, "an empty name is written without a space");
     if (const std::size_t bad = line.find('\r'); bad != std::string_view::npos)
-      fail(at_ + bad, "a carriage return: lines end with a line feed alone");
+      fail(at_ + bad, "a carriage return: lines end with a line feed only");
     at_ += line.size();
     end_line();
     return std::string(line);
@@ -113,7 +113,7 @@ class ScheduleReader {
       order.push_back(instruction());
       const Op op = order.back().op();
       if (!is_send(op) && !is_receive(op) && op != Op::backward && op != Op::input_grad)
-        fail(at, "the other half of an overlap must be B or I, with nothing but messages between");
+        fail(at, "the other half of an overlap must be B or I, with only messages between");
       open = is_send(op) || is_receive(op);
     }
     expect(")", "expected ')' after the two halves");

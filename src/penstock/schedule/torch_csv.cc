@@ -180,7 +180,7 @@ Instruction instruction_of(std::string_view cell, Place place) {
   if (rest == "REDUCE_GRAD")
     instruction = std::string(cell.substr(0, digits)) + "REDUCE";
   else if (rest == "REDUCE" || rest == "NORM" || rest == "STEP")
-    fail(place, say(quoted(cell), " is no instruction of torch's CSV"));
+    fail(place, say(quoted(cell), " is not an instruction of torch's CSV"));
   const ParsedInstruction parsed = try_parse_instruction(instruction);
   if (!parsed.instruction) fail(place, say(quoted(cell), ", column ", parsed.at + 1, ": ", parsed.error));
   if (parsed.instruction->is_fused() || cell.find_first_of("<>") != std::string_view::npos)
@@ -229,7 +229,7 @@ void infer_shape(Schedule& schedule) {
       require<DataError>(owner == static_cast<std::int32_t>(rank), "row ", rank + 1, ": ", to_string(instruction),
                          " is here, but stage ", instruction.stage().value(), " computes in row ", owner + 1);
     }
-  require<DataError>(stages > 0, "there is no instruction in this CSV");
+  require<DataError>(stages > 0, "this CSV has no instruction");
   rank_of_stage.resize(stages, -1);
   if (computed < stages) {
     const auto absent = std::find(rank_of_stage.begin(), rank_of_stage.end(), -1) - rank_of_stage.begin();

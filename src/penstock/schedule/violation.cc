@@ -62,7 +62,7 @@ std::optional<std::string> misplaced(const Schedule& schedule, const Instruction
   return std::nullopt;
 }
 
-/// An overlap pair is F, then B or I, with nothing but messages between.
+/// An overlap pair is F, then B or I, with only messages between.
 std::optional<Violation> broken_pair(const Order& order, std::size_t rank) {
   const Instruction* half = nullptr;
   const auto broken = [&](const auto&... parts) {
@@ -232,7 +232,7 @@ std::optional<Violation> find_incomplete(const Schedule& schedule, const Depende
     }
     const Link link = link_of(instruction);
     const auto lane = dependencies.lane(link.from, link.to);
-    if (!lane) return say(to_string(instruction), " goes along ", to_string(link), ", which is no link");
+    if (!lane) return say(to_string(instruction), " goes along ", to_string(link), ", which is not a link");
     if (link.gradient && !dependencies.link_of_lane(*lane).gradient)
       return say(to_string(instruction), " carries a gradient along ", to_string(link), ", which has none");
     std::uint8_t& seen = carried[*lane * m + instruction.micro_batch().index()];

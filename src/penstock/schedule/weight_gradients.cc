@@ -160,7 +160,7 @@ Schedule fuse_w(const Schedule& schedule, const FuseOptions& options) {
   require<ConfigError>(options.group >= 0, "W in groups of ", options.group,
                        " micro-batches: at least 1 is needed, or 0 for the whole step");
   require<ConfigError>(options.group == 0 || !options.activation_limit, "W in groups of ", options.group,
-                       " and as large as an activation limit allows: give one of the two");
+                       " and as large as an activation limit allows: pass one of the two");
   require<ConfigError>(!options.activation_limit || options.activation_limit->size() == schedule.orders.size(),
                        "the activation limit is given for ",
                        options.activation_limit ? options.activation_limit->size() : 0, " ranks, there are ",

@@ -38,7 +38,7 @@ double zb_h2_bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
 
 constinit const Generator zb_h2_generator{
     .name = "zb-h2",
-    .summary = "no bubble where F, I and W cost the same, memory of two 1f1b (Qi et al., arXiv 2401.10241)",
+    .summary = "no bubble if F, I and W cost the same, memory of two 1f1b (Qi et al., arXiv 2401.10241)",
     .generate = zb_h2,
     .activation_bound = hold_twice_the_depth,
     .bubble_time = zb_h2_bubble_time,
