@@ -161,7 +161,7 @@ class Node {
     const auto found = value_.is_object() ? value_.find(key) : value_.end();
     if (found == value_.end())
       throw DataError(
-          say("the trace has no ", path(), path_.empty() ? "" : ".", key, ": this is no trace that Penstock wrote"));
+          say("the trace has no ", path(), path_.empty() ? "" : ".", key, ": this is not a trace that Penstock wrote"));
     return Node(*found, path_.empty() ? key : path_ + "." + key);
   }
   bool has(const char* key) const { return value_.is_object() && value_.contains(key); }
@@ -193,7 +193,7 @@ Activity activity_named(const Node& node) {
   if (name == "wait") return Activity::wait;
   if (name == "communicate") return Activity::communicate;
   if (name == "update") return Activity::update;
-  throw DataError(say("the trace's ", node.path(), " is '", printable(name), "', which is no activity"));
+  throw DataError(say("the trace's ", node.path(), " is '", printable(name), "', which is not an activity"));
 }
 
 Span read_span(const Node& event) {
@@ -254,7 +254,7 @@ void require_same_document(const json& document, const Trace& trace) {
                        " is not what Penstock writes there: ", json_text(expected));
     ++next;
   });
-  require<DataError>(next == events.size(), "the trace holds ", events.size(), " events where Penstock writes ", next);
+  require<DataError>(next == events.size(), "the trace holds ", events.size(), " events, but Penstock writes ", next);
 }
 
 }  // namespace
