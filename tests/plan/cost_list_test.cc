@@ -23,7 +23,7 @@ std::string error_text(std::string_view text) {
 
 TEST(CostList, errors_name_the_position) {
   EXPECT_EQ(error_text("1,x,3"),
-            "--cost-w 1,x,3: cost 2 is 'x', which is no finite number >= 0; write costs as 1.5 or 1,2,1.5");
+            "--cost-w 1,x,3: cost 2 is 'x', which is not a finite number >= 0; write costs as 1.5 or 1,2,1.5");
   EXPECT_TRUE(error_text("").starts_with("--cost-w : cost 1 is ''"));
 }
 

@@ -54,11 +54,11 @@ TEST(PartitionLayers, errors_list_the_layers) {
             "but the first" +
                 known);
   EXPECT_EQ(error_text("layer2,relu1", 3),
-            "partition 'layer2,relu1': stage 2 would begin at layer 1 (relu1), not after layer "
+            "partition 'layer2,relu1': stage 2 would start at layer 1 (relu1), not after layer "
             "2 where stage 1 begins; name them in ascending order" +
                 known);
   EXPECT_EQ(error_text("0", 2),
-            "partition '0': stage 1 would begin at layer 0 (0), not after layer 0 where stage 0 begins; "
+            "partition '0': stage 1 would start at layer 0 (0), not after layer 0 where stage 0 begins; "
             "name them in ascending order" +
                 known);
   EXPECT_NE(error_text("layer2,", 3), "none");

@@ -102,7 +102,7 @@ TEST(PlanFile, errors_name_the_member_and_its_possible_values) {
             "the plan file has layers for 1 stages, and its schedule has 2");
   EXPECT_EQ(complaint_with("\"layer2\"", ""), "the plan file's stages[1] has no layers");
   EXPECT_EQ(complaint_with("0W0-1", "0W0-2"),
-            "the plan file's schedule is no schedule: line 7, column 25: "
+            "the plan file's schedule is not a schedule: line 7, column 25: "
             "0W0-2 names micro-batch 2, but there are 2 micro-batches");
   EXPECT_EQ(complaint_with("0W0-1", "0W0-1 0STEP"),
             "the plan file's schedule has messages or a step in it: a plan holds "

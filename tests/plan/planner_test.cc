@@ -464,10 +464,10 @@ TEST(PlanReport, reports_a_slowdown_under_load) {
   const PlanConstraints constraints{.schedules = {"gpipe"}};
   EXPECT_FALSE(test::says(explanation(make_plan(costs, constraints)), "alone"));
   costs.slowdown_under_load = 1.25;
-  EXPECT_TRUE(
-      test::says(explanation(make_plan(costs, constraints)),
-                 " While all ranks compute, instructions take 1.25 times what they take alone; the costs include that "
-                 "already."));
+  EXPECT_TRUE(test::says(explanation(make_plan(costs, constraints)),
+                         " While all ranks compute, instructions take 1.25 times what they take without the others; "
+                         "the costs include that "
+                         "already."));
 }
 
 TEST(PlanReport, reports_measured_steps) {

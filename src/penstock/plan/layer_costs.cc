@@ -49,7 +49,7 @@ double bandwidth(const StrictValue& value) {
 double slowdown_under_load(const StrictValue& value) {
   const double factor = value.amount();
   require<DataError>(factor > 0 && factor <= largest_slowdown, value.place(), " is ", factor,
-                     ": it is a factor above 0, 1 where ranks do not slow each other down, and at most ",
+                     ": it is a factor above 0, 1 if ranks do not slow each other down, and at most ",
                      largest_slowdown);
   return factor;
 }

@@ -158,7 +158,7 @@ Partition partition_layers(std::string_view partition, const std::vector<LayerSi
     const auto start = find_layer(names[i], layers);
     require<ScheduleError>(start.has_value(), "partition '", partition, "': there is no layer '", names[i],
                            "'; the layers are ", listed(layers));
-    require<ScheduleError>(*start > previous, "partition '", partition, "': stage ", i + 1, " would begin at layer ",
+    require<ScheduleError>(*start > previous, "partition '", partition, "': stage ", i + 1, " would start at layer ",
                            *start, " (", names[i], "), not after layer ", previous, " where stage ", i,
                            " begins; name them in ascending order; the layers are ", listed(layers));
     std::fill(result.begin() + static_cast<std::ptrdiff_t>(*start), result.end(),

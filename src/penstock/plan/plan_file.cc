@@ -48,7 +48,7 @@ Schedule read_lines(const StrictValue& value) {
   try {
     return read_schedule(value.lines());
   } catch (const DataError& error) {
-    throw DataError(say(value.place(), " is no schedule: ", error.what()));
+    throw DataError(say(value.place(), " is not a schedule: ", error.what()));
   }
 }
 

@@ -107,7 +107,7 @@ std::string explanation(const Planned& planned) {
   if (!chosen.is_exact) text += " Its partition is the best that was found, not proven the best.";
   if (planned.slowdown_under_load != 1)
     text += say(" While all ranks compute, instructions take ", fixed(planned.slowdown_under_load, 2),
-                " times what they take alone; the costs include that already.");
+                " times what they take without the others; the costs include that already.");
   return text + "\n";
 }
 

@@ -269,7 +269,7 @@ StageCosts even_stages(const LayerCosts& costs, const ScheduleShape& shape) {
 /// that follow from the stages.
 PlanConstraints completed(PlanConstraints constraints, const LayerCosts& costs) {
   require<ConfigError>(constraints.weight_gradients != WeightGradients::grouped,
-                       "grouped weight gradients replace fused ones where memory is short: ask for fused");
+                       "grouped weight gradients replace fused ones if memory is short: ask for fused");
   require<ConfigError>(constraints.chunks.value_or(1) >= 1, "a plan with ", constraints.chunks.value_or(1),
                        " chunks per rank: at least 1 is needed");
   if (constraints.memory_limit) require_memory_limit(*constraints.memory_limit, even_stages(costs, {}));

@@ -25,7 +25,7 @@ std::vector<double> parse_cost_list(std::string_view flag, std::string_view text
     const auto [end, problem] = std::from_chars(item.data(), item.data() + item.size(), cost);
     const bool is_number = problem == std::errc() && end == item.data() + item.size();
     require<ConfigError>(is_number && std::isfinite(cost) && cost >= 0, flag, " ", text, ": cost ", costs.size() + 1,
-                         " is '", item, "', which is no finite number >= 0; write costs as 1.5 or 1,2,1.5");
+                         " is '", item, "', which is not a finite number >= 0; write costs as 1.5 or 1,2,1.5");
     costs.push_back(cost);
   }
   return costs;
@@ -41,7 +41,7 @@ std::vector<double> list_of(const StrictValue& root, const char* key) {
   if (root.has(key))
     for (const StrictValue& cost : root[key].list()) list.push_back(cost.amount());
   require<DataError>(!list.empty(), root.place(), " has no costs for ", key,
-                     ": give a list of one number for all stages or one for each, as [1, 2]");
+                     ": pass a list of one number for all stages or one for each, as [1, 2]");
   return list;
 }
 

@@ -25,7 +25,7 @@ Stages stages_of(const Partition& partition) {
 }
 
 FoundPartition found(std::optional<FoundPartition> partition) {
-  require<InternalError>(partition.has_value(), "no partition was found where one is known");
+  require<InternalError>(partition.has_value(), "no partition was found although one is known");
   return *std::move(partition);
 }
 
