@@ -65,7 +65,7 @@ TEST(AssignStages, refuses_one_layer_without_a_stage) {
   const auto a = g.layer("pa", {network_input}, 1);
   const auto b = g.layer("pb", {a});
   EXPECT_EQ(refusal(g.done({b}), 2),
-            "layer 'pb' has parameters but no pipeline_stage, while 'pa' has 1: give 'pb' a stage too");
+            "layer 'pb' has parameters but no pipeline_stage, while 'pa' has 1: assign a stage to 'pb' too");
 }
 
 TEST(AssignStages, refuses_a_stage_outside_the_pipeline) {

@@ -210,8 +210,8 @@ TEST(LayerList, refuses_a_wrong_number_of_values) {
 
 TEST(LayerList, refuses_invalid_places) {
   EXPECT_TRUE(says(refusal({{flat, "before"}, "in"}), "'before'", "\"front\"", "\"behind\""));
-  EXPECT_TRUE(says(refusal({{flat, "behind"}, "in"}), "begins with a function", "give it the place \"front\""));
-  EXPECT_TRUE(says(refusal({"in", {flat, "front"}}), "\"front\" ends the sequence", "give it the place \"behind\""));
+  EXPECT_TRUE(says(refusal({{flat, "behind"}, "in"}), "starts with a function", "set its place to \"front\""));
+  EXPECT_TRUE(says(refusal({"in", {flat, "front"}}), "\"front\" ends the sequence", "set its place to \"behind\""));
 }
 
 TEST(LayerList, refuses_invalid_names) {
@@ -227,7 +227,7 @@ TEST(LayerList, refuses_invalid_names) {
 
 TEST(LayerList, refuses_invalid_boundaries) {
   EXPECT_TRUE(says(refusal({boundary_here, "in", "out"}), "before the first name"));
-  EXPECT_TRUE(says(refusal({"in", boundary_here, boundary_here, "out"}), "behind another one"));
+  EXPECT_TRUE(says(refusal({"in", boundary_here, boundary_here, "out"}), "after another one"));
   EXPECT_TRUE(says(refusal({"in", "out", boundary_here}), "ends with boundary_here"));
   EXPECT_TRUE(
       says(refusal({"list.0", boundary_here, "out", "list.0"}), "'list.0' is called on stage 0 and on stage 1"));

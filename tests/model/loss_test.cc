@@ -68,7 +68,7 @@ TEST(NextTokenLoss, is_the_cross_entropy_of_every_position) {
   EXPECT_NEAR(mean_of_two(next_token_loss, output, target, 1), expected, 1e-6);
   EXPECT_EQ(next_token_loss.class_dimension, 2);
   EXPECT_EQ(error_text<ConfigError>([&] { next_token_loss.sum(output, target.flatten()); }),
-            "next_token_loss compares logits of [4, 6, 5] with targets of [24]: give [n, T, V] and [n, T]");
+            "next_token_loss compares logits of [4, 6, 5] with targets of [24]: pass [n, T, V] and [n, T]");
 }
 
 TEST(SquaredError, equals_torch) {
@@ -82,7 +82,7 @@ TEST(SquaredError, equals_torch) {
 
 TEST(SquaredError, refuses_different_shapes) {
   const std::string text = error_text<ConfigError>([] { squared_error.sum(torch::randn({4, 1}), torch::randn({4})); });
-  EXPECT_EQ(text, "squared_error compares an output of [4, 1] with a target of [4]: give them one shape");
+  EXPECT_EQ(text, "squared_error compares an output of [4, 1] with a target of [4]: pass tensors of one shape");
 }
 
 TEST(MeanLoss, equals_torch_s_mean_for_any_micro_batches) {

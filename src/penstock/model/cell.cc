@@ -75,7 +75,7 @@ void Cell::check_name(const std::string& name) const {
                          "' cannot name a layer: a name is UTF-8 text without newlines and other control characters");
   const bool taken = std::any_of(layers_.begin(), layers_.end(), [&](const auto& l) { return l->name == name; }) ||
                      std::any_of(inner_.begin(), inner_.end(), [&](const auto& c) { return c.first == name; });
-  require<ScheduleError>(!taken, "two layers of one Cell are called '", name, "': give one of them another name");
+  require<ScheduleError>(!taken, "two layers of one Cell are called '", name, "': rename one of them");
 }
 
 void Cell::find_inside(Found here, Contents& found) const {

@@ -11,7 +11,7 @@ DropoutImpl::DropoutImpl(double p) : DropoutImpl(DropoutOptions{p, 0, false}) {}
 
 DropoutImpl::DropoutImpl(const DropoutOptions& options) : options_(options) {
   require<ConfigError>(options.p >= 0 && options.p < 1, "dropout with probability ", options.p,
-                       ": give one from 0 to below 1");
+                       ": pass one from 0 to below 1");
 }
 
 torch::Tensor DropoutImpl::forward(const torch::Tensor& input) {

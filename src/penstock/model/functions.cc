@@ -274,7 +274,7 @@ Value shaped(const char* name, const Value& value, const Sizes& sizes,
 /// Splits into a number of parts that is known while the network is traced.
 Values parts_of(const char* name, const Value& value, std::int64_t dimension, std::int64_t size) {
   const auto whole = static_cast<std::int64_t>(value.size(dimension));
-  require<ScheduleError>(size > 0, name, " into parts of size ", size, ": give at least 1");
+  require<ScheduleError>(size > 0, name, " into parts of size ", size, ": pass at least 1");
   return apply(
       name, [=](const Tensors& x) { return x[0].split(size, dimension); }, Values{value},
       static_cast<int>((whole + size - 1) / size));
@@ -338,7 +338,7 @@ Values Value::split(std::int64_t size, std::int64_t dimension) const {
   return parts_of("split", *this, dimension, size);
 }
 Values Value::chunk(std::int64_t parts, std::int64_t dimension) const {
-  require<ScheduleError>(parts > 0, "chunk into ", parts, " parts: give at least 1");
+  require<ScheduleError>(parts > 0, "chunk into ", parts, " parts: pass at least 1");
   const auto whole = static_cast<std::int64_t>(size(dimension));
   return parts_of("chunk", *this, dimension, (whole + parts - 1) / parts);
 }

@@ -68,7 +68,7 @@ TracedShape TracedShapes::of(const Graph& graph, const ValueRef& value) {
       "forward reads the shape of '" + graph.name_of(value) + "', which is not known while the network is traced: ";
   constexpr const char* otherwise = "put the code that needs it into penstock::apply(name, function, {values})";
   require<ScheduleError>(is_known_ && static_cast<int>(inputs_.size()) == graph.inputs, what,
-                         "give some samples (PipelineOptions::sample), or ", otherwise);
+                         "pass some samples (PipelineOptions::sample), or ", otherwise);
   if (!value.is_graph_input()) {
     const auto node = static_cast<std::size_t>(value.node);
     while (of_node_.size() <= node) {
@@ -86,7 +86,7 @@ TracedShape TracedShapes::of(const Graph& graph, const ValueRef& value) {
     const std::int64_t factor = of_two / samples[0];
     const bool is_number = of_two == of_three;
     require<ScheduleError>(is_number || (of_two == factor * samples[0] && of_three == factor * samples[1]), what,
-                           "dimension ", d, " is no multiple of the number of samples; ", otherwise);
+                           "dimension ", d, " is not a multiple of the number of samples; ", otherwise);
     shape.sizes.push_back(is_number ? Size(of_two) : Size::of_samples(factor));
   }
   return shape;

@@ -191,7 +191,7 @@ class ListedLayers : public Folder {
       require<ScheduleError>(!all_.empty(), "'", module->name(), "' has no submodules to run: register some");
       if (sequence.empty()) unroll(whole, sequence);
     }
-    require<ScheduleError>(!sequence.empty(), "the sequence is empty: give it layers");
+    require<ScheduleError>(!sequence.empty(), "the sequence is empty: add layers");
     const auto is_marker = [](const Execution& entry) { return entry.kind_ == Execution::Kind::partition; };
     if (std::any_of(sequence.begin(), sequence.end(), is_marker)) stage_ = 0;
     for (const Execution& entry : sequence) {
@@ -203,10 +203,10 @@ class ListedLayers : public Folder {
       }
     }
     require<ScheduleError>(waiting_.empty(),
-                           "a function at \"front\" ends the sequence: there is no name behind it; "
-                           "give it the place \"behind\"");
+                           "a function at \"front\" ends the sequence: there is no name after it; "
+                           "set its place to \"behind\"");
     require<ScheduleError>(!stage_ || has_layer_,
-                           "the sequence ends with boundary_here: a stage needs layers behind it");
+                           "the sequence ends with boundary_here: a stage needs layers after it");
     if (module) warn_of_unused(*module);
   }
 
@@ -230,8 +230,7 @@ class ListedLayers : public Folder {
 
   void add_factory_entry(const Execution& entry) {
     const bool is_new = !made_.contains(entry.name_) && (all_.empty() || !is_part(entry.name_));
-    require<ScheduleError>(is_new, "the sequence has two layers called '", entry.name_,
-                           "': give one of them another name");
+    require<ScheduleError>(is_new, "the sequence has two layers called '", entry.name_, "': rename one of them");
     const Layer layer = add_layer(entry.name_, entry.make_);
     made_.emplace(entry.name_, Part{entry.name_, layer, nullptr, entry.make_.outputs});
     add_name(entry.name_);
@@ -254,7 +253,7 @@ class ListedLayers : public Folder {
     const std::optional<int>& annotated = part.layer.pipeline_stage.value();
     require<ScheduleError>(!stage_ || !annotated || *annotated == *stage_, "'", name, "' is called on stage ",
                            annotated.value_or(0), " and on stage ", stage_.value_or(0),
-                           ": a layer has one stage; call it on one side of boundary_here alone");
+                           ": a layer has one stage; call it only on one side of boundary_here");
     if (stage_) part.layer.pipeline_stage = *stage_;
     last_stage_ = stage_;
     has_layer_ = true;
@@ -277,14 +276,14 @@ class ListedLayers : public Folder {
       return;
     }
     require<ScheduleError>(!last_.empty(),
-                           "the sequence begins with a function that has the place \"behind\": there is no "
-                           "name before it; give it the place \"front\"");
+                           "the sequence starts with a function that has the place \"behind\": there is no "
+                           "name before it; set its place to \"front\"");
     run_function(entry, last_ + ".behind");
   }
 
   void add_partition() {
     require<ScheduleError>(has_layer_, "boundary_here stands ",
-                           last_.empty() ? "before the first name" : "behind another one",
+                           last_.empty() ? "before the first name" : "after another one",
                            ": a stage needs layers between its boundaries");
     has_layer_ = false;
     stage_ = *stage_ + 1;

@@ -32,7 +32,7 @@ const Loss next_token_loss{"next_token_loss",
                                                       output.size(0) == target.size(0) &&
                                                       output.size(1) == target.size(1),
                                                   "next_token_loss compares logits of ", output.sizes(),
-                                                  " with targets of ", target.sizes(), ": give [n, T, V] and [n, T]");
+                                                  " with targets of ", target.sizes(), ": pass [n, T, V] and [n, T]");
                              return sum_of_cross_entropy(output.flatten(0, 1), target.flatten());
                            },
                            counted_targets, nullptr, 2};
@@ -42,14 +42,14 @@ const Loss squared_error{"squared_error",
                            // Different shapes would be broadcast: [n] and [n, 1] give [n, n].
                            require<ConfigError>(output.sizes() == target.sizes(),
                                                 "squared_error compares an output of ", output.sizes(),
-                                                " with a target of ", target.sizes(), ": give them one shape");
+                                                " with a target of ", target.sizes(), ": pass tensors of one shape");
                            return (output - target).square().sum();
                          },
                          [](const torch::Tensor& target) { return static_cast<double>(target.numel()); }};
 
 Loss complete(Loss loss) {
   require<ConfigError>(loss.sum || loss.sum_of_all, "the loss '", loss.name,
-                       "' has no function: give Loss::sum, the sum of the samples' losses, or make the loss with "
+                       "' has no function: pass Loss::sum, the sum of the samples' losses, or make the loss with "
                        "mean_loss(name, function)");
   return loss;
 }
@@ -62,7 +62,7 @@ torch::Tensor require_scalar(const std::string& name, torch::Tensor value) {
 }
 
 Loss mean_loss(const std::string& name, BatchFunction<torch::Tensor> mean, TargetFunction weight) {
-  require<ConfigError>(static_cast<bool>(mean), "mean_loss '", name, "' has no function: give one that ",
+  require<ConfigError>(static_cast<bool>(mean), "mean_loss '", name, "' has no function: pass one that ",
                        "returns the mean");
   const bool needs_target = mean.targets() == TargetUse::first || weight.targets() == TargetUse::first;
   Loss loss;

@@ -22,7 +22,7 @@ std::int64_t samples_in(const torch::Tensor& like, std::int64_t dimension, bool 
   require<ScheduleError>(
       entries == place.samples, "'", place.call, "': ", what, " draws by sample, but dimension ", dimension,
       " of shape ", like.sizes(), " has ", entries, " entries and the micro-batch ", place.samples,
-      " samples: name the samples' dimension (sample_dimension), say so where samples ",
+      " samples: name the samples' dimension (sample_dimension), say so if samples ",
       "and others were flattened into it (flattened), or take torch's own, which draws for the whole ", "micro-batch");
   return entries;
 }

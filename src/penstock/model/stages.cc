@@ -136,7 +136,7 @@ std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAd
     if (!node.stage) {
       require<ScheduleError>(!node.is_layer() || node.is_parameter() || advice.parameters(node) == 0, "layer '",
                              node.name, "' has parameters but no pipeline_stage, while '", annotated->name, "' has ",
-                             annotated->stage.value_or(0), ": give '", node.name, "' a stage too");
+                             annotated->stage.value_or(0), ": assign a stage to '", node.name, "' too");
       stage_of_node.push_back(latest);
       continue;
     }
