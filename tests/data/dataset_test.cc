@@ -185,8 +185,8 @@ TEST(Dataset, applies_image_transforms) {
 
 TEST(Dataset, refuses_invalid_arguments) {
   const auto refusal = [](auto&& f) { return error_text<ConfigError>(f); };
-  EXPECT_EQ(refusal([] { counted(3).shuffle(0); }), "a shuffle buffer of 0: give 1 (no shuffling) or more");
-  EXPECT_EQ(refusal([] { counted(3).repeat(0); }), "repeat(0): give 1 or more; epochs repeat without it");
+  EXPECT_EQ(refusal([] { counted(3).shuffle(0); }), "a shuffle buffer of 0: pass 1 (no shuffling) or more");
+  EXPECT_EQ(refusal([] { counted(3).repeat(0); }), "repeat(0): pass 1 or more; epochs repeat without it");
   EXPECT_EQ(refusal([] { counted(3).batch(0); }), "the batch size must be at least 1, not 0");
   EXPECT_EQ(refusal([] { counted(3).batch(2).batch(4); }), "batch(4) of batches of 2: call batch() only once");
   EXPECT_EQ(refusal([] { counted(3).batch(2).map([](Sample sample) { return sample; }); }),
@@ -197,7 +197,7 @@ TEST(Dataset, refuses_invalid_arguments) {
   EXPECT_EQ(refusal([] {
               Dataset(torch::zeros({3, 2}), torch::zeros({4}));
             }),
-            "the inputs have 3 samples and the targets 4: give as many of each");
+            "the inputs have 3 samples and the targets 4: pass as many of each");
   const Dataset uneven = counted(3).map_inputs([](const BatchTensors& inputs) {
     return BatchTensors(inputs[0].repeat({1 + inputs[0].select(0, 0).item<std::int64_t>()}));
   });

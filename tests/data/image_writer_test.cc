@@ -150,16 +150,16 @@ TEST(ImageWriter, refuses_invalid_arguments) {
   const auto refusal = [](const ImageTransforms& transforms) {
     return error_text<ConfigError>([&] { ImageWriter(golden_set(), transforms); });
   };
-  EXPECT_EQ(refusal({.pad = -1}), "a border of -1 pixels: give 0 (none) to 16384");
+  EXPECT_EQ(refusal({.pad = -1}), "a border of -1 pixels: pass 0 (none) to 16384");
   EXPECT_EQ(refusal({.resized_crop = {.size = 8, .min_area = 0.5, .max_area = 2}}),
-            "a random crop of 0.5 to 2 of an image's area: give numbers above 0, at most 1, the smaller one first");
-  EXPECT_EQ(refusal({.color_jitter = {.hue = 0.6}}), "a hue jitter of 0.6: give 0 (none) to 0.5");
-  EXPECT_EQ(refusal({.rand_augment = {.magnitude = 31}}), "RandAugment with magnitude 31: give 0 to 30");
+            "a random crop of 0.5 to 2 of an image's area: pass numbers above 0, at most 1, the smaller one first");
+  EXPECT_EQ(refusal({.color_jitter = {.hue = 0.6}}), "a hue jitter of 0.6: pass 0 (none) to 0.5");
+  EXPECT_EQ(refusal({.rand_augment = {.magnitude = 31}}), "RandAugment with magnitude 31: pass 0 to 30");
   ImageSet two_channels = golden_set();
   two_channels.images = two_channels.images.narrow(1, 0, 2).contiguous();
   EXPECT_EQ(error_text<ConfigError>([&] { ImageWriter(two_channels, {.policy = AugmentPolicy::autoaugment_cifar10}); }),
             "images of 2 channels: augmentation policies and colour jitter support grey (1) and RGB (3)");
-  EXPECT_EQ(refusal({.resize = -2}), "images resized to -2 pixels a side: give 1 to 16384, or 0 to leave them");
+  EXPECT_EQ(refusal({.resize = -2}), "images resized to -2 pixels a side: pass 1 to 16384, or 0 to leave them");
 }
 
 }  // namespace

@@ -251,8 +251,8 @@ TEST(Loader, refuses_invalid_sets) {
   set.std = {0};
   EXPECT_EQ(with(set), "the standard deviation of an image set must be above 0, not 0");
   set.std = {1, 1};
-  EXPECT_EQ(with(set), "2 means or standard deviations for 1 channels: give one for all, or one each");
-  EXPECT_EQ(with(numbered(0)), "an image set of 0 samples gives no batches");
+  EXPECT_EQ(with(set), "2 means or standard deviations for 1 channels: pass one for all, or one each");
+  EXPECT_EQ(with(numbered(0)), "an image set of 0 samples has no batches");
 }
 
 }  // namespace

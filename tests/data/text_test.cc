@@ -106,7 +106,7 @@ TEST(TextWindows, make_inputs_of_the_share_only) {
 
 TEST(TextWindows, refuse_invalid_arguments) {
   EXPECT_TRUE(says(error_text<ConfigError>([] { text_windows(count_to(10), {.length = 10}); }),
-                   "windows of 10 tokens out of 10: give 1 to 9"));
+                   "windows of 10 tokens out of 10: pass 1 to 9"));
   EXPECT_TRUE(says(error_text<ConfigError>([] { text_windows(count_to(10), {.length = 0}); }), "windows of 0"));
 }
 

@@ -190,7 +190,7 @@ Dataset::Dataset(ImageSet images, const ImageTransforms& transforms)
     : Dataset(image_source(std::move(images), transforms)) {}
 
 Dataset::Dataset(std::shared_ptr<const SampleSource> source) : source_(std::move(source)) {
-  require<ConfigError>(source_ && source_->size() > 0, "a dataset of 0 samples gives no batches");
+  require<ConfigError>(source_ && source_->size() > 0, "a dataset of 0 samples has no batches");
 }
 
 Dataset::Dataset(const BatchTensors& inputs, const BatchTensors& targets) : Dataset(tensor_source(inputs, targets)) {}
@@ -209,12 +209,12 @@ Dataset Dataset::with_map(RandomMap<Sample> of_samples, RandomMap<BatchTensors> 
 }
 
 Dataset Dataset::shuffle(std::int64_t buffer_size) const {
-  require<ConfigError>(buffer_size >= 1, "a shuffle buffer of ", buffer_size, ": give 1 (no shuffling) or more");
+  require<ConfigError>(buffer_size >= 1, "a shuffle buffer of ", buffer_size, ": pass 1 (no shuffling) or more");
   return with({.kind = Step::Kind::shuffle, .count = buffer_size});
 }
 
 Dataset Dataset::repeat(std::int64_t times) const {
-  require<ConfigError>(times >= 1, "repeat(", times, "): give 1 or more; epochs repeat without it");
+  require<ConfigError>(times >= 1, "repeat(", times, "): pass 1 or more; epochs repeat without it");
   return with({.kind = Step::Kind::repeat, .count = times});
 }
 

@@ -37,20 +37,20 @@ bool changes_colours(const ImageTransforms& transforms) {
 void check_augmentation(const ImageTransforms& transforms, std::int64_t channels) {
   const ResizedCrop& crop = transforms.resized_crop;
   require<ConfigError>(crop.size >= 0 && crop.size <= most_pixels_a_side, "a crop resized to ", crop.size,
-                       " pixels a side: give 1 to ", most_pixels_a_side, ", or 0 for none");
+                       " pixels a side: pass 1 to ", most_pixels_a_side, ", or 0 for none");
   require<ConfigError>(crop.min_area > 0 && crop.min_area <= crop.max_area && crop.max_area <= 1, "a random crop of ",
                        crop.min_area, " to ", crop.max_area,
-                       " of an image's area: give numbers above 0, at most 1, the smaller one first");
+                       " of an image's area: pass numbers above 0, at most 1, the smaller one first");
   require<ConfigError>(crop.min_ratio > 0 && crop.min_ratio <= crop.max_ratio, "a random crop whose width by height ",
-                       "is ", crop.min_ratio, " to ", crop.max_ratio, ": give numbers above 0, the smaller one first");
+                       "is ", crop.min_ratio, " to ", crop.max_ratio, ": pass numbers above 0, the smaller one first");
   const RandAugment& random = transforms.rand_augment;
-  require<ConfigError>(random.operations >= 0, "RandAugment with ", random.operations, " operations: give 0 or more");
+  require<ConfigError>(random.operations >= 0, "RandAugment with ", random.operations, " operations: pass 0 or more");
   require<ConfigError>(random.magnitude >= 0 && random.magnitude <= 30, "RandAugment with magnitude ", random.magnitude,
-                       ": give 0 to 30");
+                       ": pass 0 to 30");
   const ColorJitter& jitter = transforms.color_jitter;
   for (const double factor : {jitter.brightness, jitter.contrast, jitter.saturation})
-    require<ConfigError>(factor >= 0, "a colour jitter of ", factor, ": give 0 (none) or more");
-  require<ConfigError>(jitter.hue >= 0 && jitter.hue <= 0.5, "a hue jitter of ", jitter.hue, ": give 0 (none) to 0.5");
+    require<ConfigError>(factor >= 0, "a colour jitter of ", factor, ": pass 0 (none) or more");
+  require<ConfigError>(jitter.hue >= 0 && jitter.hue <= 0.5, "a hue jitter of ", jitter.hue, ": pass 0 (none) to 0.5");
   require<ConfigError>(!changes_colours(transforms) || channels == 1 || channels == 3, "images of ", channels,
                        " channels: augmentation policies and colour jitter support grey (1) and RGB (3)");
 }
@@ -80,9 +80,9 @@ ImageWriter::ImageWriter(const ImageSet& set, const ImageTransforms& transforms)
       std_(per_channel(set.std, channels_)),
       value_(static_cast<std::size_t>(channels_)) {
   require<ConfigError>(transforms.pad >= 0 && transforms.pad <= most_pixels_a_side, "a border of ", transforms.pad,
-                       " pixels: give 0 (none) to ", most_pixels_a_side);
+                       " pixels: pass 0 (none) to ", most_pixels_a_side);
   require<ConfigError>(transforms.resize >= 0 && transforms.resize <= most_pixels_a_side, "images resized to ",
-                       transforms.resize, " pixels a side: give 1 to ", most_pixels_a_side, ", or 0 to leave them");
+                       transforms.resize, " pixels a side: pass 1 to ", most_pixels_a_side, ", or 0 to leave them");
   check_augmentation(transforms, channels_);
   if (transforms.resized_crop.size > 0) bytes_ = {transforms.resized_crop.size, transforms.resized_crop.size};
   for (std::size_t channel = 0; channel < value_.size(); ++channel)
@@ -174,11 +174,11 @@ ImageSet check(ImageSet set) {
                        set.labels.dtype().name());
   require<ConfigError>(set.images.size(0) == set.labels.size(0), set.images.size(0), " images and ", set.labels.size(0),
                        " labels: each image needs one");
-  require<ConfigError>(set.size() > 0, "an image set of 0 samples gives no batches");
+  require<ConfigError>(set.size() > 0, "an image set of 0 samples has no batches");
   const auto channels = static_cast<std::size_t>(set.images.size(1));
   for (const std::vector<double>* values : {&set.mean, &set.std})
     require<ConfigError>(values->size() == 1 || values->size() == channels, values->size(),
-                         " means or standard deviations for ", channels, " channels: give one for all, or one each");
+                         " means or standard deviations for ", channels, " channels: pass one for all, or one each");
   for (double std : set.std)
     require<ConfigError>(std > 0, "the standard deviation of an image set must be above 0, not ", std);
   set.images = set.images.to(torch::kCPU).contiguous();

@@ -19,7 +19,7 @@ namespace penstock {
 namespace {
 
 std::shared_ptr<const SampleSource> check(std::shared_ptr<const SampleSource> source) {
-  require<ConfigError>(source != nullptr && source->size() > 0, "a loader of 0 samples gives no batches");
+  require<ConfigError>(source != nullptr && source->size() > 0, "a loader of 0 samples has no batches");
   return source;
 }
 
@@ -142,7 +142,7 @@ void Loader::set_epoch(std::int64_t epoch) {
 
 void Loader::skip_batches(std::int64_t batches) {
   require<ConfigError>(batches >= 0 && batches <= state_->batch_count, "leaving out ", batches, " of ",
-                       state_->batch_count, " batches: give a number from 0 to that");
+                       state_->batch_count, " batches: pass a number from 0 to that");
   state_->skipped = batches;
 }
 

@@ -14,7 +14,7 @@ class Columns {
   Columns(const char* what, const BatchTensors& tensors, const std::vector<TensorLayout>& layouts) : what_(what) {
     const Tensors all = tensors.list();
     require<ConfigError>(layouts.size() <= all.size(), "there are ", layouts.size(), " layouts for ", all.size(), " ",
-                         what, ": give at most one for each");
+                         what, ": pass at most one for each");
     for (std::size_t i = 0; i < all.size(); ++i) {
       const auto* along = i < layouts.size() ? std::get_if<AlongDim>(&layouts[i]) : &first_;
       require<ConfigError>(all[i].defined() && (!along || (along->dimension >= 0 && along->dimension < all[i].dim())),
@@ -32,7 +32,7 @@ class Columns {
       if (dimension < 0) continue;
       const std::int64_t own = tensor.size(dimension);
       require<ConfigError>(samples == 0 || own == samples, "the ", what_, " have ", samples, " samples, but number ", i,
-                           " has ", own, ": give as many of each");
+                           " has ", own, ": pass as many of each");
       samples = own;
     }
     return samples;
@@ -82,7 +82,7 @@ class TensorSource : public SampleSource {
     const std::int64_t of_inputs = inputs_.samples(), of_targets = targets_.samples();
     require<ConfigError>(of_inputs > 0, "none of the inputs has samples: all of them are whole, or empty");
     require<ConfigError>(of_targets == of_inputs || of_targets == 0, "the inputs have ", of_inputs,
-                         " samples and the targets ", of_targets, ": give as many of each");
+                         " samples and the targets ", of_targets, ": pass as many of each");
     size_ = of_inputs;
   }
 

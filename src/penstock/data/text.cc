@@ -32,7 +32,7 @@ fs::path find_text(const fs::path& path) {
   for (const fs::path& folder : {path, path / "text"})
     if (const fs::path found = find_in(folder); !found.empty()) return found;
   throw DataError(say("no text in '", path.string(),
-                      "': give a file, or a folder that contains, itself or in its folder 'text', ", known_name,
+                      "': pass a file, or a folder that contains, itself or in its folder 'text', ", known_name,
                       " or a single .txt file"));
 }
 
@@ -76,7 +76,7 @@ class TextWindows : public SampleSource {
                          "a text is [N] of int64");
     tokens_ = tokens.to(torch::kCPU).contiguous();
     require<ConfigError>(options.length >= 1 && options.length < tokens_.size(0), "windows of ", options.length,
-                         " tokens out of ", tokens_.size(0), ": give 1 to ", tokens_.size(0) - 1);
+                         " tokens out of ", tokens_.size(0), ": pass 1 to ", tokens_.size(0) - 1);
   }
 
   std::int64_t size() const override {

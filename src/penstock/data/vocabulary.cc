@@ -34,7 +34,7 @@ Vocabulary Vocabulary::from_numbers(std::string_view numbers) {
     const auto [next, error] = std::from_chars(at, end, byte);
     const bool goes_on = next < end && *next == ',';
     require<DataError>(error == std::errc() && byte >= 0 && byte < 256 && (next == end || goes_on),
-                       "this is no list of bytes: 10,32,33 is one");
+                       "this is not a list of bytes such as 10,32,33");
     bytes += static_cast<char>(byte);
     at = next + (goes_on ? 1 : 0);
   }
