@@ -30,10 +30,10 @@ Autocast autocast_for(Precision precision, c10::DeviceType device) {
 void require_precision(Precision precision, c10::DeviceType device) {
   if (precision == Precision::fp32) return;
   require<ConfigError>(at::autocast::is_autocast_available(device), "LibTorch has no mixed precision on ",
-                       c10::DeviceTypeName(device, /*lower_case=*/true), ": give --precision fp32, or another device");
+                       c10::DeviceTypeName(device, /*lower_case=*/true), ": pass --precision fp32, or another device");
   const bool has_fp16 = device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA;
-  require<ConfigError>(precision != Precision::fp16 || has_fp16, "fp16 is tried on cpu and cuda alone, and this is ",
-                       c10::DeviceTypeName(device, /*lower_case=*/true), ": give --precision bf16 or fp32");
+  require<ConfigError>(precision != Precision::fp16 || has_fp16, "fp16 is tested only on cpu and cuda, and this is ",
+                       c10::DeviceTypeName(device, /*lower_case=*/true), ": pass --precision bf16 or fp32");
 }
 
 bool is_reduced(c10::ScalarType type) { return type == c10::ScalarType::BFloat16 || type == c10::ScalarType::Half; }
