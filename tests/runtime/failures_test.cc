@@ -135,9 +135,9 @@ TEST(Failures, after_a_failure_in_backward_there_is_no_state) {
 TEST(Failures, exceptions_of_any_type_are_failures) {
   struct Odd {};
   const std::vector<std::pair<std::function<void()>, std::string>> cases = {
-      {[] { throw 42; }, "the int 42 was thrown, which is no std::exception"},
+      {[] { throw 42; }, "the int 42 was thrown, which is not a std::exception"},
       {[] { throw "a text"; }, "a text"},
-      {[] { throw Odd(); }, "Odd was thrown, which is no std::exception"}};
+      {[] { throw Odd(); }, "Odd was thrown, which is not a std::exception"}};
   for (const auto& [broken, text] : cases) {
     Job job;
     job.broken = broken;

@@ -33,13 +33,13 @@ std::string reason_of(const std::exception_ptr& error) {
   } catch (const char* text) {
     return text ? text : "a null pointer was thrown";
   } catch (int number) {
-    return say("the int ", number, " was thrown, which is no std::exception");
+    return say("the int ", number, " was thrown, which is not a std::exception");
   } catch (...) {
     const std::type_info* type = abi::__cxa_current_exception_type();
     int status = 0;
     const std::unique_ptr<char, decltype(&std::free)> name(
         type ? abi::__cxa_demangle(type->name(), nullptr, nullptr, &status) : nullptr, &std::free);
-    return say("something of type ", name ? name.get() : "unknown", " was thrown, which is no std::exception");
+    return say("something of type ", name ? name.get() : "unknown", " was thrown, which is not a std::exception");
   }
 }
 
