@@ -98,7 +98,7 @@ std::string refusal_with(const std::string& from, const std::string& to) {
 
 TEST(Manifest, refuses_what_is_not_exactly_the_format) {
   EXPECT_EQ(refusal_with("model-", "model-"), "[no error]");
-  EXPECT_TRUE(says(refusal_with("penstock checkpoint", "another"), "FILE is no manifest", "format is 'another'"));
+  EXPECT_TRUE(says(refusal_with("penstock checkpoint", "another"), "FILE is not a manifest", "format is 'another'"));
   EXPECT_TRUE(says(refusal_with("\"version\": 2", "\"version\": 3"), "has version 3", "reads version 1 to 2"));
   EXPECT_TRUE(says(refusal_with("\"seed\": 0", "\"seed\": -1"), "FILE's data.seed", "0 to 2^64 - 1"));
   EXPECT_TRUE(says(refusal_with("\"step\": 0", "\"step\": 0, \"step\": 1"), "has the member 'step' twice"));
@@ -107,13 +107,13 @@ TEST(Manifest, refuses_what_is_not_exactly_the_format) {
   EXPECT_TRUE(says(refusal_with("\"inf\"", "\"infinite\""), "states.hook.best.number is 'infinite'"));
   EXPECT_TRUE(says(refusal_with("\"micro_batches\": 1", "\"micro_batches\": 0"), "bits.micro_batches is 0"));
   EXPECT_TRUE(says(refusal_with("\"version\": 2", "\"version\": 0"), "has version 0", "reads version 1 to 2"));
-  EXPECT_TRUE(says(refusal_with("\"xxh3_128\":\"0", "\"xxh3_128\":\"x"), "is no checksum of 32 digits"));
+  EXPECT_TRUE(says(refusal_with("\"xxh3_128\":\"0", "\"xxh3_128\":\"x"), "is not a checksum of 32 digits"));
   EXPECT_TRUE(says(refusal_with("\"kind\":\"model\"", "\"kind\":\"code\""), "files[0].kind is 'code'"));
   EXPECT_TRUE(says(refusal_with("\"bytes\":100", "\"bytes\":63"), "has a header of 64 bytes, and 63 bytes in all"));
   EXPECT_TRUE(says(refusal_with("\"header_bytes\":64", "\"tensors\":[]"), "files[0]", "'tensors'"));
   EXPECT_TRUE(says(error_text<DataError>([] { read_manifest("", "FILE"); }), "does not begin with its checksum"));
   EXPECT_TRUE(says(error_text<DataError>([] { read_manifest("{}", "FILE"); }), "does not begin with its checksum"));
-  EXPECT_TRUE(says(error_text<DataError>([] { read_manifest(sealed("["), "FILE"); }), "is no JSON"));
+  EXPECT_TRUE(says(error_text<DataError>([] { read_manifest(sealed("["), "FILE"); }), "is not JSON"));
 }
 
 // Whose files have their tensors, and no size of the header.

@@ -76,9 +76,9 @@ TEST_F(Safetensors, refuses_invalid_files) {
            Case{entry, "1234567", "promises 8 bytes of data and holds 7"},
            {entry, "123456789", "promises 8 bytes of data and holds 9"},
            {"nonsense", "", "no JSON object"},
-           {"{\"\xff\":1}", "", "its header is no JSON object"},
+           {"{\"\xff\":1}", "", "its header is not a JSON object"},
            {"[]", "", "no JSON object"},
-           {R"({"w":3})", "", "is no object"},
+           {R"({"w":3})", "", "is not an object"},
            {R"({"w":{"shape":[2],"data_offsets":[0,8]}})", "12345678", "no valid \"dtype\""},
            {R"({"w":{"dtype":"C64","shape":[1],"data_offsets":[0,8]}})", "12345678", "of dtype C64"},
            {R"({"w":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", "12345678", "no valid \"shape\""},
@@ -91,8 +91,8 @@ TEST_F(Safetensors, refuses_invalid_files) {
            {R"({"w":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,8]}})", "12345678",
             "more elements than there can be"},
            {R"({"w":{"dtype":"BOOL","shape":[8],"data_offsets":[0,8]}})", "12345678", "neither 0 nor 1"},
-           {R"({"__metadata__":{"n":3}})", "", "'n' is no text"},
-           {R"({"__metadata__":3})", "", "__metadata__ is no object"},
+           {R"({"__metadata__":{"n":3}})", "", "'n' is not text"},
+           {R"({"__metadata__":3})", "", "__metadata__ is not an object"},
        }) {
     put(one.header, one.data);
     EXPECT_TRUE(says(refusal(), one.message, path_)) << one.header << ": " << refusal();

@@ -102,7 +102,7 @@ class CheckpointVerb(unittest.TestCase):
         self.assertTrue(self.complaint_of("verify", "run/step-00000005").endswith(" (and 1 more)"))
         os.remove(os.path.join(self.checkpoints, "step-00000005/manifest.json"))
         self.assertEqual(self.complaint_of("verify", "run"),
-                         "'run/step-00000005' is no complete checkpoint: it has no manifest.json")
+                         "'run/step-00000005' is not a complete checkpoint: it has no manifest.json")
 
     def test_export_writes_one_file_or_several(self):
         self.assertEqual(self.output_of("export", "run", "--output", "all.safetensors"), "all.safetensors\n")
@@ -163,7 +163,7 @@ class CheckpointVerb(unittest.TestCase):
             self.assertEqual(files(size), count, size)
         for size in ("-1", "0", "0.5B", "many", "-1GB", "1.5XB", "B", "inf", "9e99GB", "", "2 3"):
             self.assertEqual(self.complaint_of("export", "run", "--output", "x.safetensors", "--max-shard-size", size),
-                             f"--max-shard-size {size}: give a positive number of bytes, such as 500MB or 1.5GB; the "
+                             f"--max-shard-size {size}: pass a positive number of bytes, such as 500MB or 1.5GB; the "
                              "units are B, kB, MB, GB, TB, KiB, MiB, GiB and TiB")
 
     def test_errors_are_one_line(self):

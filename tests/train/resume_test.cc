@@ -417,7 +417,7 @@ TEST_F(Resume, a_folder_has_one_writer_and_no_later_steps) {
   Network network;
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
   EXPECT_TRUE(says(error_text<ConfigError>([&] { pipeline.save(folder_ / "run"); }),
-                   "has a checkpoint of step 3, and training begins at step 0: resume from it, or give another "
+                   "has a checkpoint of step 3, and training begins at step 0: resume from it, or use another "
                    "folder"));
   const auto saver = pipeline.checkpoints({.folder = folder_ / "mine"});
   EXPECT_TRUE(says(error_text<ConfigError>([&] { pipeline.save(folder_ / "mine"); }), "another process writes"));

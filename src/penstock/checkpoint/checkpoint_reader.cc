@@ -156,7 +156,7 @@ Checkpoint::Checkpoint(const std::string& directory, SystemCalls& calls) : direc
   std::error_code ignored;
   require<DataError>(
       !fs::is_directory(directory, ignored) || fs::symlink_status(path, ignored).type() != fs::file_type::not_found,
-      "'", directory, "' is no complete checkpoint: it has no ", manifest_name);
+      "'", directory, "' is not a complete checkpoint: it has no ", manifest_name);
   manifest_ = read_manifest(ReadFile(calls, path, SymbolicLinks::refused).text(largest_manifest), say("'", path, "'"));
   if (const auto place = place_of_checkpoint(directory))
     require<DataError>(place->step == manifest_.step, "'", directory, "' holds the checkpoint of step ",

@@ -43,7 +43,7 @@ OpenFile locked(SystemCalls& calls, const std::string& folder) {
   OpenFile file = open_file(calls, path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
   if (!file.is_open()) throw Failure(say("'", path, "' cannot be made: ", error_text_of(errno)));
   require<ConfigError>(lock_file(calls, file, path), folder,
-                       ": another process writes checkpoints there: give each job a folder of its own");
+                       ": another process writes checkpoints there: use one folder for each job");
   return file;
 }
 
@@ -86,7 +86,7 @@ void CheckpointWriter::require_no_later(std::int64_t step) const {
   for (const CheckpointPlace& place : list_checkpoints(folder_.path, calls_)) {
     if (place.step <= step) break;
     require<ConfigError>(!is_complete(place).value_or(true), folder_.path, ": has a checkpoint of step ", place.step,
-                         ", and training begins at step ", step, ": resume from it, or give another folder");
+                         ", and training begins at step ", step, ": resume from it, or use another folder");
   }
 }
 

@@ -56,7 +56,7 @@ StateValue state_value(const StrictValue& value) {
 
 Checksum checksum_in(const StrictValue& value) {
   const auto checksum = checksum_from(value.text());
-  require<DataError>(checksum.has_value(), value.place(), " is no checksum of ", checksum_digits, " digits");
+  require<DataError>(checksum.has_value(), value.place(), " is not a checksum of ", checksum_digits, " digits");
   return *checksum;
 }
 
@@ -175,7 +175,7 @@ nlohmann::json opened(std::string_view text, std::string_view file) {
   const auto claimed = checksum_from(text.substr(std::min(text.size(), seal_begin.size()), checksum_digits));
   require<DataError>(text.size() >= seal_size && text.starts_with(seal_begin) && claimed &&
                          text.substr(seal_size - seal_end.size(), seal_end.size()) == seal_end,
-                     file, " is no manifest of a checkpoint, or is damaged: it does not begin with its checksum");
+                     file, " is not a manifest of a checkpoint, or is damaged: it does not begin with its checksum");
   const Checksum found = checksum_of(text.substr(seal_size));
   require<DataError>(found == *claimed, file, " is damaged: its checksum is ", to_string(found), ", and it claims ",
                      to_string(*claimed));
@@ -312,7 +312,7 @@ std::string write_manifest(const Manifest& manifest) {
 Manifest read_manifest(std::string_view text, std::string_view file) {
   const nlohmann::json document = opened(text, file);
   const StrictValue root(document, file);
-  require<DataError>(root["format"].text() == format_name, file, " is no manifest of a checkpoint: its format is '",
+  require<DataError>(root["format"].text() == format_name, file, " is not a manifest of a checkpoint: its format is '",
                      printable(root["format"].text()), "'");
   const std::int64_t version = root["version"].whole(0, most_int64);
   require<NotReadable>(version >= 1 && version <= manifest_version, file, " has version ", version,

@@ -200,7 +200,7 @@ class HeaderEvents : public Sax {
     const char* missing = !has_dtype_ ? "dtype" : !has_shape_ ? "shape" : !has_offsets_ ? "data_offsets" : nullptr;
     require<DataError>(!missing, tensor(), ": its header has no valid \"", missing ? missing : "", "\"");
     require<DataError>(offsets_ == 2, tensor(), " has ", offsets_, " data_offsets: there must be 2");
-    require<DataError>(place_.begin <= place_.end, tensor(), " ends at ", place_.end, ", before its begin at ",
+    require<DataError>(place_.begin <= place_.end, tensor(), " ends at ", place_.end, ", before its start at ",
                        place_.begin);
     const auto bytes = size_in_bytes(place_.type, place_.shape);
     require<DataError>(bytes.has_value(), tensor(), " claims more elements than there can be");
@@ -225,17 +225,19 @@ class HeaderEvents : public Sax {
   /// A value where `in_` expects another one.
   bool other(std::string_view found) {
     switch (in_) {
-      case In::document: throw DataError(say("'", file_, "' is not a safetensors file: its header is no JSON object"));
-      case In::entry: throw DataError(say(tensor(), ": its header is no object"));
+      case In::document:
+        throw DataError(say("'", file_, "' is not a safetensors file: its header is not a JSON object"));
+      case In::entry: throw DataError(say(tensor(), ": its header is not an object"));
       case In::dtype: throw DataError(say(tensor(), ": its header has no valid \"dtype\""));
       case In::member_shape: throw DataError(say(tensor(), ": its header has no valid \"shape\""));
       case In::member_offsets: throw DataError(say(tensor(), ": its header has no valid \"data_offsets\""));
       case In::shape:
       case In::offsets:
-        throw DataError(say(tensor(), ": its header has ", found, " where an integer, 0 or more, is expected"));
-      case In::metadata_entry: throw DataError(say("'", file_, "': its ", safetensors_metadata_key, " is no object"));
+        throw DataError(say(tensor(), ": its header has ", found, ", but an integer, 0 or more, is expected"));
+      case In::metadata_entry:
+        throw DataError(say("'", file_, "': its ", safetensors_metadata_key, " is not an object"));
       case In::metadata_value:
-        throw DataError(say("'", file_, "': its ", safetensors_metadata_key, " '", printable(key_), "' is no text"));
+        throw DataError(say("'", file_, "': its ", safetensors_metadata_key, " '", printable(key_), "' is not text"));
       case In::ignored:
         if (ignored_depth_ == 0) in_ = In::tensor;
         return true;
@@ -401,7 +403,7 @@ SafetensorsHeader read_safetensors_header(const NextPiece& json, std::uint64_t d
   // The JSON library skips a byte-order mark.
   const bool has_mark = begin.piece().starts_with('\xef');
   const bool is_json = !has_mark && nlohmann::json::sax_parse(begin, PieceIterator(), &events);
-  require<DataError>(is_json, "'", file, "' is not a safetensors file: its header is no JSON object",
+  require<DataError>(is_json, "'", file, "' is not a safetensors file: its header is not a JSON object",
                      events.syntax_error().empty() ? "" : ": ", events.syntax_error());
   SafetensorsHeader header = events.take();
   const std::optional<std::string> twice = repeated_name(header.tensors);
