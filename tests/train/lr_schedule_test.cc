@@ -49,7 +49,7 @@ TEST(LearningRate, refuses_invalid_arguments) {
     learning_rate_schedule("linear", {.total = 3, .unit = "epochs", .warmup = 4});
     FAIL() << "an error was due";
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(), "a warm-up of 4 epochs in a training of 3 epochs: give 0 to 3");
+    EXPECT_STREQ(error.what(), "a warm-up of 4 epochs in a training of 3 epochs: pass 0 to 3");
   }
 }
 

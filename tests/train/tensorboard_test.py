@@ -167,7 +167,7 @@ class TensorBoard(ProgramRuns):
         self.write("here", "a file")
         code, _, err = self.run_program(*self.train("--steps", "1", "--tensorboard", "here/run"))
         self.assertEqual(code, 2)
-        self.assertRegex(err, "event file here/run/.*cannot be made.*give a directory")
+        self.assertRegex(err, "event file here/run/.*cannot be made.*pass a directory")
 
 
 class EvaluationOfShortRuns(ProgramRuns):

@@ -395,7 +395,7 @@ TEST(Fit, refuses_batches_of_fewer_samples_than_micro_batches) {
   Loader small(random_images(18), in_order(6));
   EXPECT_EQ(
       error_text<ConfigError>([&] { trainer.fit(small); }),
-      "batches of 6 samples have fewer than 1 for each of 4 micro-batches on each of 2 replicas: give batches of 8 "
+      "batches of 6 samples have fewer than 1 for each of 4 micro-batches on each of 2 replicas: pass batches of 8 "
       "samples or more, or fewer micro-batches");
   Loader short_last(random_images(19), in_order(8));
   EXPECT_NO_THROW(trainer.fit(short_last)) << "3 samples at the end";

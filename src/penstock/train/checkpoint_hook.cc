@@ -44,9 +44,9 @@ CheckpointHook::CheckpointHook(CheckpointOptions options) : Hook(100), options_(
                        " checkpoints: at least 2 are kept, because the newest may turn out to be damaged");
   const CheckpointEvery& every = options_.every;
   require<ConfigError>(!every.seconds || (*every.seconds > 0 && std::isfinite(*every.seconds)), "a checkpoint every ",
-                       every.seconds.value_or(0), " seconds: give a number above 0");
+                       every.seconds.value_or(0), " seconds: pass a number above 0");
   require<ConfigError>(every.steps.value_or(1) >= 1 && every.epochs.value_or(1) >= 1, "a checkpoint every ",
-                       every.steps.value_or(1), " steps or ", every.epochs.value_or(1), " epochs: give at least 1");
+                       every.steps.value_or(1), " steps or ", every.epochs.value_or(1), " epochs: pass at least 1");
 }
 
 CheckpointHook::~CheckpointHook() = default;

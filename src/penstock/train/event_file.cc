@@ -107,7 +107,7 @@ EventFile::EventFile(const std::string& directory) {
   out_.open(path_, std::ios::binary | std::ios::trunc);
   require<ConfigError>(out_.is_open(), "the event file ", path_, " cannot be made",
                        error ? " (" + error.message() + ")" : std::string(),
-                       ": give a directory that can be written to");
+                       ": pass a directory that can be written to");
   std::string version = event_at(now);
   put_bytes(version, event_file_version, "brain.Event:2");
   write(version);

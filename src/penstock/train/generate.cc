@@ -17,7 +17,7 @@ namespace penstock {
 std::int64_t sample_token(std::span<const float> logits, const SamplingOptions& options, double uniform) {
   require<InternalError>(!logits.empty(), "a token out of none");
   for (const float logit : logits)
-    require<Failure>(std::isfinite(logit), "the model gives a logit of ", logit,
+    require<Failure>(std::isfinite(logit), "the model returned a logit of ", logit,
                      ": its weights are damaged, or its training failed");
   std::vector<std::size_t> tokens(logits.size());
   std::iota(tokens.begin(), tokens.end(), std::size_t{0});
@@ -50,15 +50,15 @@ double uniform_number(const TokenPlace& place) {
 namespace {
 
 void check(const std::vector<Tokens>& prompts, const GenerateOptions& options) {
-  require<ConfigError>(!prompts.empty(), "nothing to continue: give at least one prompt");
+  require<ConfigError>(!prompts.empty(), "nothing to continue: pass at least one prompt");
   for (const Tokens& prompt : prompts)
-    require<ConfigError>(!prompt.empty(), "an empty prompt: give at least one token to begin with");
-  require<ConfigError>(options.tokens >= 0, "generate ", options.tokens, " tokens: give 0 or more");
+    require<ConfigError>(!prompt.empty(), "an empty prompt: pass at least one token to start with");
+  require<ConfigError>(options.tokens >= 0, "generate ", options.tokens, " tokens: pass 0 or more");
   require<ConfigError>(options.context >= 2, "a context of ", options.context, " tokens: generation needs 2 or more");
   const SamplingOptions& sampling = options.sampling;
   require<ConfigError>(std::isfinite(sampling.temperature) && sampling.temperature >= 0, "a temperature of ",
-                       sampling.temperature, ": give 0 (always the likeliest token) or more");
-  require<ConfigError>(sampling.top_k >= 0, "top-k of ", sampling.top_k, ": give 0 (all tokens) or more");
+                       sampling.temperature, ": pass 0 (always the likeliest token) or more");
+  require<ConfigError>(sampling.top_k >= 0, "top-k of ", sampling.top_k, ": pass 0 (all tokens) or more");
 }
 
 /// The prompts of one session. All rows advance together.

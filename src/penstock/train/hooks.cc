@@ -42,9 +42,9 @@ EarlyStopHook::EarlyStopHook(const EarlyStop& options)
     : options_(options),
       best_(options.by_accuracy ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity()) {
   require<ConfigError>(options.patience >= 1, "early stop after ", options.patience,
-                       " tests without progress: give 1 or more");
+                       " tests without progress: pass 1 or more");
   require<ConfigError>(options.least_progress >= 0 && std::isfinite(options.least_progress), "a least progress of ",
-                       options.least_progress, ": give 0 or more");
+                       options.least_progress, ": pass 0 or more");
 }
 
 void EarlyStopHook::attached(Trainer& trainer) {

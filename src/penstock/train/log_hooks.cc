@@ -189,7 +189,7 @@ namespace {
 class LossMonitorHook : public Hook {
  public:
   LossMonitorHook(std::ostream& out, std::int64_t every) : out_(out), every_(every) {
-    require<ConfigError>(every >= 1, "a loss line every ", every, " steps: give 1 or more");
+    require<ConfigError>(every >= 1, "a loss line every ", every, " steps: pass 1 or more");
   }
 
   void after_step(const StepReport& report) override {

@@ -24,11 +24,11 @@ Descent descent_called(std::string_view name) {
 LearningRateSchedule learning_rate_schedule(std::string_view name, const LearningRateOptions& options) {
   const Descent descent = descent_called(name);
   require<ConfigError>(std::isfinite(options.rate) && options.rate >= 0, "learning rate ", options.rate,
-                       ": give a finite number, 0 or more");
+                       ": pass a finite number, 0 or more");
   require<ConfigError>(options.total >= 1, "a learning rate over ", options.total, " ", options.unit,
                        ": at least 1 is needed");
   require<ConfigError>(options.warmup >= 0 && options.warmup <= options.total, "a warm-up of ", options.warmup, " ",
-                       options.unit, " in a training of ", options.total, " ", options.unit, ": give 0 to ",
+                       options.unit, " in a training of ", options.total, " ", options.unit, ": pass 0 to ",
                        options.total);
   return [descent, options](std::int64_t completed) {
     const auto done = static_cast<double>(completed);

@@ -40,7 +40,7 @@ Trainer::Trainer(Pipeline& pipeline, const TrainerOptions& options)
   require<ConfigError>(!options.max_steps || *options.max_steps >= 1, "steps = ", options.max_steps.value_or(0),
                        ", but training takes at least 1");
   require<ConfigError>(options.evaluate_every >= 0, "evaluation every ", options.evaluate_every,
-                       " epochs: give a number of epochs, or 0 for never");
+                       " epochs: pass a number of epochs, or 0 for never");
   if (options_.metrics)
     metrics_ = *options_.metrics;
   else
@@ -106,7 +106,7 @@ bool Trainer::resume(const std::string& path) {
   if (!different.empty() && pipeline_.world().is_main())
     warn(say("the checkpoint of step ", manifest->step,
              " was written with other settings, and so the last bits differ ",
-             "from those of a training without interruption: ", different));
+             "from a training without interruption: ", different));
   resumed_ = Resumed{std::move(*manifest), folder_of_checkpoints(path)};
   return true;
 }
@@ -122,7 +122,7 @@ void Trainer::continue_from(const Manifest& from, const Loader& train) {
       progress.data.step_in_epoch == 0 || is_whole || progress.steps_per_epoch == progress_.steps_per_epoch,
       "an epoch has ", progress_.steps_per_epoch, " steps, and had ", progress.steps_per_epoch,
       " when the checkpoint of step ", from.step, " was written, in the middle of epoch ", progress.data.epoch,
-      ": give the same data and batch size");
+      ": pass the same data and batch size");
   if (progress.data.seed != train.seed() && pipeline_.world().is_main())
     warn(say("the order of samples has seed ", train.seed(), " instead of ", progress.data.seed));
   progress.data.seed = train.seed();
@@ -326,7 +326,7 @@ void Trainer::require_full(const StepReport& first) const {
   // The replica with the largest share needs a sample per micro-batch.
   require<ConfigError>(first.samples > full - replicas || first.steps_in_epoch == 1, "batches of ", first.samples,
                        " samples have fewer than 1 for each of ", micro_batches, " micro-batches on each of ", replicas,
-                       replicas == 1 ? " replica" : " replicas", ": give batches of ", full,
+                       replicas == 1 ? " replica" : " replicas", ": pass batches of ", full,
                        " samples or more, or fewer micro-batches");
 }
 
@@ -412,7 +412,7 @@ Tensors Trainer::predict(Loader& data, const InferOptions& options) {
   for (auto& [inputs, targets] : data) {
     const std::int64_t rows = axes.samples(inputs.list()), samples = pipeline_.samples(inputs, targets);
     require<ConfigError>(rows == samples, "predict got ", rows, " rows of a batch of ", samples,
-                         ": give it a loader of whole batches, without for_this_process");
+                         ": pass it a loader of whole batches, without for_this_process");
     InferResult next = pipeline_.infer(inputs, options);
     if (pending) add(*pending);
     pending.emplace(std::move(next));
