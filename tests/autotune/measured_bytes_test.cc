@@ -129,8 +129,8 @@ TEST(MemoryLimitInBytes, refuses_a_schedule_that_needs_more) {
   job.limit = BytesPerRank{static_cast<std::int64_t>(largest_stage(world, network, job))};
   const PipelineOptions options = decided(world, network, options_of(job));
   const std::string complaint = error_text<ConfigError>([&] { peaks_of(world, network, options, options); });
-  EXPECT_TRUE(says(complaint, "of activations that schedule 'gpipe' holds on rank", "give a limit of ")) << complaint;
-  const std::string ask = "give a limit of ";
+  EXPECT_TRUE(says(complaint, "of activations that schedule 'gpipe' holds on rank", "set a limit of ")) << complaint;
+  const std::string ask = "set a limit of ";
   const std::string sufficient = complaint.substr(complaint.find(ask) + ask.size());
   job.limit = parse_memory_limit(sufficient.substr(0, sufficient.find(' ')));
   const PipelineOptions enough = decided(world, network, options_of(job));
@@ -148,7 +148,7 @@ TEST(MemoryLimitInBytes, needs_bytes_that_are_measured_or_given) {
   PipelineOptions without_sample = options_of(job);
   without_sample.sample.clear();
   EXPECT_TRUE(says(error_text<ConfigError>([&] { decided(world, network, without_sample); }),
-                   "give autotune() a batch with its targets"));
+                   "pass autotune() a batch with its targets"));
   job.costs = StageCosts::unit();
   job.costs->activation_bytes = {1000, 2000};
   EXPECT_FALSE(needs_measuring(options_of(job)));

@@ -232,7 +232,7 @@ Planned planned_with(const Entry& winner) {
   const auto found = std::ranges::find_if(planned.candidates, [&](const Candidate& other) {
     return describe(other) == describe(chosen) && other.prediction == chosen.prediction;
   });
-  require<InternalError>(found != planned.candidates.end(), "the chosen ", describe(chosen), " is no candidate");
+  require<InternalError>(found != planned.candidates.end(), "the chosen ", describe(chosen), " is not a candidate");
   std::rotate(planned.candidates.begin(), found, found + 1);
   return planned;
 }

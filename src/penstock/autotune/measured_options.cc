@@ -171,7 +171,7 @@ StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const P
       !options.sample.empty() && (!loss.reads_target() || options.sample_targets.count() > 0), "a memory limit of ",
       options.memory_limit ? to_string(*options.memory_limit) : "bytes",
       " needs the bytes of activations, which training steps on PipelineOptions::sample and "
-      "sample_targets show: give autotune() a batch with its targets, or StageCosts::activation_bytes");
+      "sample_targets show: pass autotune() a batch with its targets, or StageCosts::activation_bytes");
   PipelineOptions measuring = without_bytes(options);
   measuring.costs.reset();
   const Schedule training = ScheduleCache({.options = measuring, .ranks = world.stages()}).training();

@@ -60,7 +60,7 @@ std::vector<LayerCost> in_order_of(const StageLayers& stages, std::vector<LayerC
 void require_sample_and_choice(const Loss& loss, const PipelineOptions& options) {
   require<ConfigError>(loss.reads_target() ? options.sample_targets.count() > 0
                                            : options.sample_targets.count() > 0 || !options.sample.empty(),
-                       "schedule 'auto' times training steps on PipelineOptions::sample and sample_targets: give it a "
+                       "schedule 'auto' times training steps on PipelineOptions::sample and sample_targets: pass it a "
                        "batch with its targets");
   require<ConfigError>(!options.custom,
                        "schedule 'auto' chooses the instructions, but PipelineOptions::custom has some: "
@@ -273,7 +273,7 @@ LayerCosts costs_of(std::span<const std::optional<TimedRun>> runs, std::int64_t 
   require<ConfigError>(
       runs.size() == std::size(profiled_steps) && runs[fused_run] && runs[split_run] && runs[whole_run],
       "costs come from ", std::size(profiled_steps),
-      " schedules: give at least the runs of the first three, and none for each of the others that is missing");
+      " schedules: pass at least the runs of the first three, and none for each of the others that is missing");
   const LayerCosts &fused = runs[fused_run]->steps.costs, &split = runs[split_run]->steps.costs,
                    &whole = runs[whole_run]->steps.costs;
   LayerCosts costs = fused;

@@ -14,9 +14,9 @@ namespace {
 void require_sample(const Tensors& sample, int inputs) {
   require<ConfigError>(static_cast<int>(sample.size()) == inputs,
                        "layers are measured on PipelineOptions::sample, which holds ", sample.size(),
-                       " tensors, but the network takes ", inputs, ": give it the inputs of some samples");
+                       " tensors, but the network takes ", inputs, ": pass it the inputs of some samples");
   for (const torch::Tensor& input : sample)
-    require<ConfigError>(input.defined() && input.numel() >= 1, "PipelineOptions::sample has no rows: give it some");
+    require<ConfigError>(input.defined() && input.numel() >= 1, "PipelineOptions::sample has no rows: pass some");
 }
 
 }  // namespace
