@@ -34,8 +34,8 @@ MISUSE = [
     (["--steps", "-1"], "steps = -1, but training takes at least 1: without --steps there is no limit"),
     (["--steps", "0"], "steps = 0, but training takes at least 1: without --steps there is no limit"),
     (["--epochs", "0"], "epochs = 0, but training takes at least 1"),
-    (["--log-every", "-1"], "log-every = -1: give a number of steps, or 0 for never"),
-    (["--eval-every", "-1"], "eval-every = -1: give a number of epochs, or 0 for never"),
+    (["--log-every", "-1"], "log-every = -1: pass a number of steps, or 0 for never"),
+    (["--eval-every", "-1"], "eval-every = -1: pass a number of epochs, or 0 for never"),
     (["--threads", "0"], "threads = 0, but a rank has at least 1"),
     (["--deadline", "0"], "--deadline 0: pass seconds between 0.001 and 1e+06"),
     (["--stall-limit", "0"], "--stall-limit 0: pass seconds between 0.001 and 1e+06"),
@@ -49,7 +49,7 @@ MISUSE = [
     (["--optimizer", "lion"], "--optimizer: lion not in {sgd,adam,adamw,rmsprop}"),
     (["--optimizer", "adam", "--momentum", "0.9"], "--momentum 0.9 is for --optimizer sgd or rmsprop, not for adam"),
     (["--lr", "-1"], "the learning rate is -1, but it cannot be below 0"),
-    (["--lr", "inf"], "--lr inf: give a finite number"),
+    (["--lr", "inf"], "--lr inf: pass a finite number"),
     (["--momentum", "-1"], "the momentum is -1, but it cannot be below 0"),
     (["--optimizer", "rmsprop", "--momentum", "-1"], "the momentum is -1, but it cannot be below 0"),
     (["--weight-decay", "-1"], "the weight decay is -1, but it cannot be below 0"),
@@ -66,15 +66,15 @@ MISUSE = [
     (["--json", "/proc/steps.json"], "/proc/steps.json: cannot be written: "),
     (["--dump", "/proc"], "/proc/graph.txt: cannot be written: "),
     (["--svg", "."], ".: is a folder, and a file is to be written"),
-    (["--report", "--batch-size", "3"], "batch-size = 3 fills fewer than 4 micro-batches on each of 1 replica: give "
+    (["--report", "--batch-size", "3"], "batch-size = 3 fills fewer than 4 micro-batches on each of 1 replica: pass "
                                         "--batch-size 4 or more, or --micro-batches 3 or fewer"),
     (["--batch-size", "32", "--micro-batches", "64"], "batch-size = 32 fills fewer than 64 micro-batches on each of 1 "
-                                                      "replica: give --batch-size 64 or more, or --micro-batches 32 or "
+                                                      "replica: pass --batch-size 64 or more, or --micro-batches 32 or "
                                                       "fewer"),
     (["--batch-size", "8", "--replicas", "3"], "batch-size = 8 fills fewer than 4 micro-batches on each of 3 replicas"),
-    (["--warmup", "2", "--log-level", "error"], "a warm-up of 2 epochs in a training of 1 epochs: give 0 to 1"),
+    (["--warmup", "2", "--log-level", "error"], "a warm-up of 2 epochs in a training of 1 epochs: pass 0 to 1"),
     (["--warmup", "9", "--lr-by", "step", "--log-level", "error"],
-     "a warm-up of 9 steps in a training of 3 steps: give 0 to 3"),
+     "a warm-up of 9 steps in a training of 3 steps: pass 0 to 3"),
     (["--keep-last-step"], "--keep-last-step was removed: save checkpoints with --checkpoint DIR, and continue with "
                            "--resume DIR"),
     (["--stagse", "2"], "unknown flag '--stagse': did you mean '--stages'? 'penstock train --help' lists all flags"),
@@ -122,7 +122,7 @@ class Misuse(ProgramRuns):
                              (["--warm-up", "-1"], "warm-up = -1, but it takes 0 steps or more"),
                              (["--batch-size", "3"], "batch-size = 3 fills fewer than 4 micro-batches"),
                              (["--json", "no/b.json"], "no/b.json: there is no such folder; make it first"),
-                             (["--lr", "nan"], "--lr nan: give a finite number")):
+                             (["--lr", "nan"], "--lr nan: pass a finite number")):
             self.assert_begins(self.complaint_of("bench", "step", "--hidden", "8", *flags), message)
         self.assert_begins(self.complaint_of("bench"), "which verb? 'penstock bench' has step")
 

@@ -86,7 +86,7 @@ class ImageModels(ProgramRuns):
                 ("autoagument", "--augment: there is no 'autoagument': did you mean 'autoaugment'?"),
                 ("randaugment:x", "--augment randaugment:x: 'x' is not a whole number"),
                 ("randaugment:2:31", "--augment randaugment:2:31: OPERATIONS is 1 or more, MAGNITUDE 0 to 30"),
-                ("autoaugment,randaugment", "give one of autoaugment, autoaugment-imagenet and randaugment")):
+                ("autoaugment,randaugment", "pass one of autoaugment, autoaugment-imagenet and randaugment")):
             self.assertIn(message, self.complaint_of(*self.job("--augment", arguments)))
 
     def test_mnist_without_normalisation(self):
@@ -107,8 +107,8 @@ class ImageModels(ProgramRuns):
                 (["--model", "unet", "--classes", "10"],
                  "--classes is for mlp, resnet18, resnet50, not for --model unet"),
                 (["--model", "mlp", "--image-size", "32"], "--image-size is for resnet18, resnet50, unet, not for"),
-                (["--model", "resnet18", "--classes", "5"], "--classes 5, but cifar10 has 10: give as many or more"),
-                (["--model", "resnet18", "--image-size", "0"], "--image-size 0: give 1 or more pixels a side"),
+                (["--model", "resnet18", "--classes", "5"], "--classes 5, but cifar10 has 10: pass as many or more"),
+                (["--model", "resnet18", "--image-size", "0"], "--image-size 0: pass 1 or more pixels a side"),
                 (["--model", "resnet18", "--width", "0"], "a ResNet of width 0: it needs at least 1 channel"),
                 (["--model", "mlp", "--augment"], "--augment is for cifar10, not for mnist"),
                 (["--model", "unet"], "no data set here has images as targets"),

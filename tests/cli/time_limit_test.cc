@@ -28,7 +28,7 @@ TEST(TimeLimit, is_no_plain_number) {
   for (const char* text : {"7", "0", "600", "999999"}) {
     const std::string error = error_text<ConfigError>([&] { parsed(text); });
     EXPECT_TRUE(says(error, "--max-time ", text, ": a plain number is ambiguous",
-                     "give hours, minutes and seconds as 11:30:00, minutes and seconds as 90:00, or days and hours as "
+                     "pass hours, minutes and seconds as 11:30:00, minutes and seconds as 90:00, or days and hours as "
                      "1-11, 1-11:30 or 1-11:30:00"))
         << error;
   }
@@ -36,7 +36,7 @@ TEST(TimeLimit, is_no_plain_number) {
 
 TEST(TimeLimit, is_above_0) {
   for (const char* text : {"0:00", "0:00:00", "0-0", "0-0:00:00"})
-    EXPECT_TRUE(says(error_text<ConfigError>([&] { parsed(text); }), "--max-time ", text, ": give a time above 0"));
+    EXPECT_TRUE(says(error_text<ConfigError>([&] { parsed(text); }), "--max-time ", text, ": pass a time above 0"));
 }
 
 TEST(TimeLimit, other_texts_are_refused) {
@@ -47,7 +47,7 @@ TEST(TimeLimit, other_texts_are_refused) {
   for (const auto& others : {misread, too_many, out_of_range}) texts.insert(texts.end(), others.begin(), others.end());
   for (const char* text : texts) {
     const std::string error = error_text<ConfigError>([&] { parsed(text); });
-    EXPECT_TRUE(says(error, "--max-time", "give hours, minutes and seconds as 11:30:00")) << text;
+    EXPECT_TRUE(says(error, "--max-time", "pass hours, minutes and seconds as 11:30:00")) << text;
     EXPECT_FALSE(says(error, "ambiguous")) << text;
   }
 }

@@ -153,7 +153,7 @@ class Lines(ProgramRuns):
         self.assertEqual(len(self.output_of(*job, "--on-nan", "go-on").splitlines()), 6)
         self.assertIn("--log-style monitor stops at an invalid loss",
                       self.complaint_of(*job, "--log-style", "monitor", "--on-nan", "go-on"))
-        self.assertIn("--on-nan rollback returns to the last checkpoint: give --checkpoint DIR too",
+        self.assertIn("--on-nan rollback returns to the last checkpoint: pass --checkpoint DIR too",
                       self.complaint_of(*job, "--on-nan", "rollback"))
 
     def test_steps_with_an_invalid_loss_are_left_out(self):

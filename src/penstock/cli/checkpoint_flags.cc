@@ -19,7 +19,7 @@ constexpr const char* kernels_file = "kernels.txt";
 /// Refuses the empty text, which a script has given that uses a variable without a value.
 CLI::Validator is_a_folder_name() {
   return {[](const std::string& text) {
-            return std::string(text.empty() ? "an empty name of a folder: leave the flag out, or give one" : "");
+            return std::string(text.empty() ? "an empty name of a folder: leave the flag out, or pass one" : "");
           },
           ""};
 }
@@ -88,13 +88,13 @@ void CheckpointFlags::add_to(CLI::App& verb) {
 
 void CheckpointFlags::settle() {
   require<ConfigError>(resume != resume_if_possible || writes(), "--resume auto continues from the newest checkpoint ",
-                       "of --checkpoint, which is not given: give both, or --resume DIR");
+                       "of --checkpoint, which is not given: pass both, or --resume DIR");
   if (folder.empty() && resumes()) folder = folder_of_checkpoints(resume);
   require<ConfigError>(writes() || (!every && !keep && max_time.empty()),
                        every  ? "--checkpoint-every"
                        : keep ? "--checkpoint-keep"
                               : "--max-time",
-                       " is for checkpoints: give --checkpoint DIR, too");
+                       " is for checkpoints: pass --checkpoint DIR, too");
   require<ConfigError>(keep.value_or(2) >= 2, "--checkpoint-keep ", keep.value_or(2),
                        ": at least 2 are kept, because the newest may turn out to be damaged");
   interval();
@@ -115,7 +115,7 @@ CheckpointEvery CheckpointFlags::interval() const {
   if (number && (unit.empty() || unit == "steps" || unit == "step")) return {.steps = *number};
   if (number && (unit == "epochs" || unit == "epoch")) return {.epochs = *number};
   throw ConfigError(
-      say("--checkpoint-every ", *every, ": give a whole number above 0 and its unit: 600s, 100steps or ", "1epochs"));
+      say("--checkpoint-every ", *every, ": pass a whole number above 0 and its unit: 600s, 100steps or ", "1epochs"));
 }
 
 std::optional<double> CheckpointFlags::longest_time() const {

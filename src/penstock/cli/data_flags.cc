@@ -37,7 +37,7 @@ RandAugment parse_rand_augment(const std::string& argument) {
   if (std::getline(parts, part, ':')) options.operations = whole_number(part, argument);
   if (std::getline(parts, part, ':')) options.magnitude = whole_number(part, argument);
   require<ConfigError>(!std::getline(parts, part, ':'), "--augment ", argument,
-                       ": give at most two numbers, randaugment:OPERATIONS:MAGNITUDE");
+                       ": pass at most two numbers, randaugment:OPERATIONS:MAGNITUDE");
   require<ConfigError>(options.operations >= 1 && options.magnitude >= 0 && options.magnitude <= 30, "--augment ",
                        argument, ": OPERATIONS is 1 or more, MAGNITUDE 0 to 30");
   return options;
@@ -53,7 +53,7 @@ ImageTransforms parse_augmentation(const std::string& text, std::int64_t side) {
   ImageTransforms transforms;
   const auto set_policy = [&](AugmentPolicy policy) {
     require<ConfigError>(transforms.policy == AugmentPolicy::none || transforms.policy == policy, "--augment ", text,
-                         ": give one of autoaugment, autoaugment-imagenet and randaugment");
+                         ": pass one of autoaugment, autoaugment-imagenet and randaugment");
     transforms.policy = policy;
   };
   std::istringstream list(text);
@@ -118,7 +118,7 @@ Loader train_loader(const DataSets& sets, const DataFlags& flags, const ModelFla
 std::string is_no_url(const std::string& text) {
   return text.find("://") == std::string::npos
              ? std::string()
-             : "this is a URL, and nothing is downloaded: fetch the data set, and give the directory of its files";
+             : "this is a URL, and nothing is downloaded: fetch the data set, and pass the directory of its files";
 }
 
 void DataFlags::add_to(CLI::App& app) {
@@ -157,7 +157,7 @@ DataSets read_data(const DataFlags& flags, const ModelFlags& model, bool with_te
                        "examples/unet_skip.cc trains one, and penstock bench step measures it");
   (void)parse_augmentation(flags.augment, 32);  // throws before files are read
   require<ConfigError>(flags.augment == "none" || dataset_of(model) == "cifar10", "--augment is for cifar10, not for ",
-                       dataset_of(model), ": a mirrored digit is no digit");
+                       dataset_of(model), ": a mirrored digit is not a digit");
   require<ConfigError>(model.model != "tied-lm",
                        "no data set here fits --model tied-lm: penstock infer runs it, examples/tied_inference.cc too");
   DataSets sets;

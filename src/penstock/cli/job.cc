@@ -63,7 +63,7 @@ void require_plan_fits(const JobFlags& flags, Pipeline& pipeline) {
 WorldOptions checked_world_options(const JobFlags& flags, Use use, Cell& network) {
   require<ConfigError>(
       use != Use::forward || flags.pipeline.schedule != "auto",
-      "--schedule auto measures training steps, and none run here: name a schedule, or give the --plan "
+      "--schedule auto measures training steps, and none run here: name a schedule, or pass the --plan "
       "of the training");
   const std::optional<MemoryLimit>& limit = flags.pipeline.memory_limit;
   require<ConfigError>(use != Use::forward || !limit || !is_in_bytes(*limit), "--memory-limit ",
@@ -97,7 +97,7 @@ void Job::require_batch() const {
   const std::int64_t most = flags_.batch_size / replicas;
   require<ConfigError>(flags_.batch_size >= least, "batch-size = ", flags_.batch_size, " fills fewer than ",
                        micro_batches, " micro-batches on each of ", replicas, replicas == 1 ? " replica" : " replicas",
-                       ": give --batch-size ", least, " or more",
+                       ": pass --batch-size ", least, " or more",
                        most >= 1 ? say(", or --micro-batches ", most, " or fewer") : std::string());
 }
 

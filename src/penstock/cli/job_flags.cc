@@ -23,7 +23,7 @@ namespace {
 const Choices<Reduction> reductions = {{"mean", Reduction::mean}, {"sum", Reduction::sum}};
 
 void require_finite(const char* flag, double value) {
-  require<ConfigError>(std::isfinite(value), flag, " ", value, ": give a finite number");
+  require<ConfigError>(std::isfinite(value), flag, " ", value, ": pass a finite number");
 }
 
 /// Returns an error message, or an empty string. CLI11's conversion to unsigned would turn -1 into a large number.

@@ -124,8 +124,8 @@ void check_model(const ModelFlags& flags) {
 
   const Images images = images_of(flags);
   require<ConfigError>(classes_of(flags) >= images.classes, "--classes ", classes_of(flags), ", but ",
-                       dataset_of(flags), " has ", images.classes, ": give as many or more");
-  require<ConfigError>(images.side >= 1, "--image-size ", images.side, ": give 1 or more pixels a side");
+                       dataset_of(flags), " has ", images.classes, ": pass as many or more");
+  require<ConfigError>(images.side >= 1, "--image-size ", images.side, ": pass 1 or more pixels a side");
 }
 
 std::string dataset_of(const ModelFlags& flags) {

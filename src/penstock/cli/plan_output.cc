@@ -73,7 +73,7 @@ void PlanOutput::add_to(CLI::App& verb) {
 
 void PlanOutput::check() const {
   require<ConfigError>(output != "-" || json != "-",
-                       "--output - and --json - would both write to standard output: give a file to one of them");
+                       "--output - and --json - would both write to standard output: pass a file to one of them");
   for (const std::string& path : {output, json})
     if (!path.empty()) require_place_for(path);
 }

@@ -16,7 +16,7 @@ namespace {
 
 void require_same(const std::string& path, const char* what, int held, const char* flag, std::optional<int> given) {
   require<ConfigError>(!given || *given == held, path, " has ", held, " ", what, ", but ", flag, " says ",
-                       given.value_or(0), ": leave ", flag, " out or give ", held);
+                       given.value_or(0), ": leave ", flag, " out or pass ", held);
 }
 
 bool has_instruction(const Schedule& schedule, Op op) {
@@ -41,7 +41,7 @@ std::vector<double> parse_bytes_list(const std::string& text) {
   for (const std::string_view item : comma_separated(text)) {
     const std::optional<std::int64_t> bytes = parse_bytes(item);
     require<ConfigError>(bytes.has_value(), "--activation-bytes: '", item,
-                         "' is no number of bytes; write bytes as 24MiB or 24MiB,16MiB, with the units ",
+                         "' is not a number of bytes; write bytes as 24MiB or 24MiB,16MiB, with the units ",
                          byte_unit_names);
     list.push_back(static_cast<double>(*bytes));
   }
@@ -88,7 +88,8 @@ FuseOptions ScheduleArgument::fuse_options(const Schedule& schedule, const Stage
   if (fuse_w_ != "all") {
     const auto [end, problem] = std::from_chars(fuse_w_.data(), fuse_w_.data() + fuse_w_.size(), options.group);
     require<ConfigError>(problem == std::errc() && end == fuse_w_.data() + fuse_w_.size() && options.group > 0,
-                         "--fuse-w=", fuse_w_, ": give a number of micro-batches >= 1, or --fuse-w alone for all");
+                         "--fuse-w=", fuse_w_,
+                         ": pass a number of micro-batches >= 1, or --fuse-w without a number for all");
   } else if (memory_limit_) {
     options.activation_limit = fuse_limit(schedule, *memory_limit_, costs);
   }
@@ -158,7 +159,7 @@ StageCosts CostFlags::costs() const {
   std::vector<double> message{costs.message};
   take("--cost-comm", message_, message);
   require<ConfigError>(message.size() == 1, "--cost-comm ", message_.value_or(""), ": there are ", message.size(),
-                       " costs, and all messages take the same: give 1");
+                       " costs, and all messages take the same: pass 1");
   costs.message = message.front();
   costs.weight_share = weight_share_.value_or(costs.weight_share);
   if (activation_bytes_) costs.activation_bytes = parse_bytes_list(*activation_bytes_);

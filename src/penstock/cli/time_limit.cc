@@ -16,7 +16,7 @@ constexpr std::int64_t minute = 60, hour = 60 * minute, day = 24 * hour;
 constexpr std::int64_t most_hours = 999'999, most_days = most_hours / 24 - 1;
 
 constexpr std::string_view time_forms =
-    ": give hours, minutes and seconds as 11:30:00, minutes and seconds as 90:00, or days and hours as 1-11, 1-11:30 "
+    ": pass hours, minutes and seconds as 11:30:00, minutes and seconds as 90:00, or days and hours as 1-11, 1-11:30 "
     "or 1-11:30:00";
 
 /// A number of nothing but digits that is at most `most`; -1 for any other text.
@@ -62,7 +62,7 @@ double parse_time_limit(std::string_view flag, std::string_view text) {
     seconds += unit * number;
     unit /= 60;
   }
-  require<ConfigError>(seconds > 0, flag, " ", text, ": give a time above 0");
+  require<ConfigError>(seconds > 0, flag, " ", text, ": pass a time above 0");
   return static_cast<double>(seconds);
 }
 

@@ -56,7 +56,7 @@ std::uint64_t parse_shard_size(const std::string& text) {
   if (unit != "kB") unit.front() = static_cast<char>(unit.front() & ~32);
   const auto bytes = parse_bytes(std::string(text.begin(), begin) + unit);
   require<ConfigError>(bytes && *bytes > 0, "--max-shard-size ", text,
-                       ": give a positive number of bytes, such as 500MB or 1.5GB; the units are ", byte_unit_names);
+                       ": pass a positive number of bytes, such as 500MB or 1.5GB; the units are ", byte_unit_names);
   return static_cast<std::uint64_t>(*bytes);
 }
 

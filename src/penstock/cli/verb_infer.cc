@@ -39,15 +39,15 @@ struct InferFlags {
 };
 
 void check(const InferFlags& flags) {
-  require<ConfigError>(flags.rows >= 1, "--rows ", flags.rows, ": give at least 1");
+  require<ConfigError>(flags.rows >= 1, "--rows ", flags.rows, ": pass at least 1");
   require<ConfigError>(!flags.generate || flags.job.network.model == "gpt", "--generate is for --model gpt, not for ",
                        flags.job.network.model, ": leave it out");
   require<ConfigError>(flags.generate || flags.prompts.empty(),
-                       "--prompt without --generate: give the number of characters to generate");
+                       "--prompt without --generate: pass the number of characters to generate");
   require<ConfigError>(!flags.generate || !flags.prompts.empty(),
-                       "--generate without --prompt: give the text to continue");
+                       "--generate without --prompt: pass the text to continue");
   for (const std::string& prompt : flags.prompts)
-    require<ConfigError>(!prompt.empty(), "an empty prompt: give at least one character to begin with");
+    require<ConfigError>(!prompt.empty(), "an empty prompt: pass at least one character to start with");
   if (!flags.json.empty()) require_place_for(flags.json);
 }
 

@@ -37,10 +37,10 @@ struct RankLayers {
 std::vector<RankLayers> layers_of_ranks(const UniformPlan& plan) {
   for (const auto& [flag, number] :
        {std::pair("--layers", plan.layers), std::pair("--stages", plan.ranks), std::pair("--chunks", plan.chunks)})
-    require<ConfigError>(number >= 1 && number <= most_layers, flag, " ", number, ": give 1 to ", most_layers);
+    require<ConfigError>(number >= 1 && number <= most_layers, flag, " ", number, ": pass 1 to ", most_layers);
   const std::int64_t stages = std::int64_t{plan.ranks} * plan.chunks;
   require<ConfigError>(stages <= plan.layers, "--layers ", plan.layers, " are fewer than the ", stages, " stages of ",
-                       plan.ranks, " ranks with ", plan.chunks, " chunks each: give more layers, or fewer stages");
+                       plan.ranks, " ranks with ", plan.chunks, " chunks each: pass more layers, or fewer stages");
   const Schedule schedule = generate(plan.chunks == 1 ? "1f1b" : "interleaved", {plan.ranks, 1, plan.chunks});
   const std::vector<LayerSize> layers(static_cast<std::size_t>(plan.layers));
   const Partition partition = partition_uniformly(layers, static_cast<int>(stages));

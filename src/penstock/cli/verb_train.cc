@@ -85,13 +85,13 @@ void check(const TrainFlags& flags) {
                        ", but training takes at least 1: without --steps there is no limit");
   require<ConfigError>(epochs >= 1, "epochs = ", epochs, ", but training takes at least 1");
   require<ConfigError>(flags.log_every >= 0, "log-every = ", flags.log_every,
-                       ": give a number of steps, or 0 for never");
+                       ": pass a number of steps, or 0 for never");
   require<ConfigError>(flags.evaluate_every.value_or(1) >= 0, "eval-every = ", flags.evaluate_every.value_or(1),
-                       ": give a number of epochs, or 0 for never");
+                       ": pass a number of epochs, or 0 for never");
   require<ConfigError>(flags.log_style != "monitor" || flags.on_nan != "go-on",
                        "--log-style monitor stops at an invalid loss: leave --on-nan go-on out, or take another style");
   require<ConfigError>(flags.on_nan != "rollback" || flags.checkpoints.writes(),
-                       "--on-nan rollback returns to the last checkpoint: give --checkpoint DIR too");
+                       "--on-nan rollback returns to the last checkpoint: pass --checkpoint DIR too");
   if (launched(flags.job).rank != 0) return;
   for (const std::string* path : {&flags.json, &flags.trace, &flags.svg, &flags.save_weights})
     if (!path->empty()) require_place_for(*path);
@@ -238,7 +238,7 @@ int train(TrainFlags flags) {
   require<ConfigError>(
       flags.weights.empty() || !flags.checkpoints.resumes() || flags.checkpoints.resume == resume_if_possible,
       "--weights ", flags.weights, " and --resume ", flags.checkpoints.resume,
-      " both say with which weights the training begins: give one of them (--weights \"\" leaves out that "
+      " both say with which weights the training begins: pass one of them (--weights \"\" leaves out that "
       "of a config file)");
   const auto recorded = recorded_run(flags.checkpoints);
   if (recorded) keep_recorded_bits(*recorded, flags.job);

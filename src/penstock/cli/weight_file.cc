@@ -157,7 +157,7 @@ std::optional<Vocabulary> take_network(const WeightMetadata& metadata, const Hel
   require_sizes_of(held, network);
   require<DataError>(is_size_given || network.image_size.value_or(0) <= most_pixels_a_side, path, ": its ",
                      settings_key, " describes images of ", network.image_size.value_or(0),
-                     " pixels a side: give --image-size, too, if that is meant");
+                     " pixels a side: pass --image-size, too, if that is meant");
   return vocabulary;
 }
 
@@ -179,7 +179,7 @@ void require_same_vocabulary(const std::string& path, const SavedWeights& weight
   require<ConfigError>(!weights.vocabulary || weights.vocabulary->bytes() == text.bytes(), path,
                        " was saved from a model of ", weights.vocabulary ? weights.vocabulary->size() : 0,
                        " characters, but the text has ", text.size(),
-                       " or other ones: give the text that it was trained on");
+                       " or other ones: pass the text that it was trained on");
 }
 
 }  // namespace penstock
