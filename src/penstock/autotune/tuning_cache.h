@@ -23,7 +23,7 @@ struct TuningCache {
   /// The file for a key. Its name is a hash of the key; the file contains the whole key.
   std::string file_of(const std::string& key) const;
 
-  /// The record of a key. None where there is no file and where it cannot be used: damaged, of another version or of
+  /// The record of a key. None if there is no file or if it cannot be used: damaged, of another version or of
   /// another key, with a warning. Never throws for a file's contents.
   std::optional<TuningRecord> find(const std::string& key) const;
   /// Writes a record to a temporary file and renames it, so that readers see the old file or the whole new one. Warns

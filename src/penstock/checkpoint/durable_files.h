@@ -137,7 +137,7 @@ class NewFile {
   std::string path_;
   std::uint64_t size_;
   std::uint64_t written_ = 0;
-  std::uint64_t started_ = 0;  // the part that is on its way to the disk, from the begin of the file
+  std::uint64_t started_ = 0;  // the part that is on its way to the disk, from the start of the file
   OpenFile file_;
 };
 

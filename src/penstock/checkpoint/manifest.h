@@ -49,7 +49,7 @@ class RunningChecksum {
   std::unique_ptr<State> state_;
 };
 
-/// The state of something that is no tensor: a learning-rate schedule, a loss scaler, a hook. Text is UTF-8. Numbers
+/// The state of something that is not a tensor: a learning-rate schedule, a loss scaler, a hook. Text is UTF-8. Numbers
 /// read back as the same bits, not-a-number as some not-a-number.
 using StateValue = std::variant<std::int64_t, double, std::string>;
 using StateValues = std::map<std::string, StateValue>;
@@ -139,7 +139,7 @@ std::vector<FileRecord> read_file_records(std::string_view text);
 /// Precedes `body`, JSON without its opening brace, by a first line with its checksum: the form of manifest.json.
 std::string sealed(std::string_view body);
 
-/// Whether a file of a checkpoint may be called so: letters, digits, '-', '_', '.', not at the begin, at most 200.
+/// Whether a file of a checkpoint may be called so: letters, digits, '-', '_', '.', not at the start, at most 200.
 bool is_plain_file_name(std::string_view name);
 
 }  // namespace penstock

@@ -79,7 +79,7 @@ struct TensorPlace {
   std::string name;
   TensorType type = TensorType::f32;
   std::vector<std::int64_t> shape = {};
-  std::uint64_t begin = 0, end = 0;  // relative to the begin of the data
+  std::uint64_t begin = 0, end = 0;  // relative to the start of the data
   friend bool operator==(const TensorPlace&, const TensorPlace&) = default;
 };
 

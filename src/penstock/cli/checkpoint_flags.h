@@ -14,7 +14,7 @@
 
 namespace penstock {
 
-/// The value of --resume that begins anew where there is no checkpoint.
+/// The value of --resume that starts anew if there is no checkpoint.
 inline constexpr const char* resume_if_possible = "auto";
 
 /// The largest file of settings that is read.

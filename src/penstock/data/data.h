@@ -43,7 +43,7 @@ std::shared_ptr<const SampleSource> image_source(ImageSet set, const ImageTransf
 
 struct LoaderOptions {
   std::int64_t batch_size = 32;  // of the global batch, whatever the number of replicas
-  bool shuffle = true;           // the order is a function of (seed, epoch) alone, equal for every layout
+  bool shuffle = true;           // the order depends only on (seed, epoch), equal for every layout
   std::uint64_t seed = 0;
   bool drop_last = false;           // true: omit a last batch that is smaller than batch_size
   Part share = {};                  // the part of every batch whose inputs are loaded; default: the whole batch

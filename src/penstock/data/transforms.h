@@ -42,7 +42,7 @@ struct ColorJitter {
 };
 
 /// The transforms are applied in this order to the bytes of the image, before normalisation (see ImageSet). Random
-/// choices are functions of (seed, epoch, sample) alone: equal for every layout, batch size, share and prefetch. Each
+/// choices depend only on (seed, epoch, sample): equal for every layout, batch size, share and prefetch. Each
 /// transform draws its own choices, so switching one off does not change the others.
 struct ImageTransforms {
   /// Pads the image with this number of rows and columns of zeros on every side and crops a box of the original size at

@@ -31,7 +31,7 @@ const M* splittable(const LayerCall& call) {
 /// The concatenation along dimension 0; a single tensor is not copied.
 inline torch::Tensor stacked(const Tensors& rows) { return rows.size() == 1 ? rows.front() : torch::cat(rows); }
 
-/// The key by which the kernels of a convolution of x are chosen; none where there is no choice.
+/// The key by which the kernels of a convolution of x are chosen; none if there is no choice.
 std::optional<ConvolutionShape> tunable_shape(const torch::nn::Conv2dImpl& module, const torch::Tensor& x);
 
 /// y = x w^T + b, and dx = dy w, computed by `kernel`, which can compute them (can_compute), without a graph.

@@ -17,7 +17,7 @@ struct DropoutOptions {
 };
 
 /// In training mode, sets each element to zero with probability p and divides the others by 1 - p. In a pipeline the
-/// mask is a function of (seed, step, layer, sample) alone: equal for every partition, schedule, number of
+/// mask depends only on (seed, step, layer, sample): equal for every partition, schedule, number of
 /// micro-batches and replicas, and transport. (The mask of torch::nn::Dropout is drawn per micro-batch and changes with
 /// the number of micro-batches and replicas.) Outside a pipeline it is torch's dropout. Takes floating-point tensors.
 /// In a pipeline, forward throws ScheduleError if dimension `sample_dimension` of the input does not hold the samples

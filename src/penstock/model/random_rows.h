@@ -1,4 +1,4 @@
-// Random numbers per sample: each sample's row is a function of (seed, step, call, sample) alone. Internal to this
+// Random numbers per sample: each sample's row depends only on (seed, step, call, sample). Internal to this
 // module.
 #pragma once
 

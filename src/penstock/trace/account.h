@@ -48,7 +48,7 @@ struct Account {
   double longest_ms = 0;
   std::vector<RankAccount> ranks;  // by world rank
   double measured_ms = 0;          // the makespan of that step
-  /// The time from the end of a step on the last rank to the begin of the next step on the first rank; 0 if the steps
+  /// The time from the end of a step on the last rank to the start of the next step on the first rank; 0 if the steps
   /// overlap. The median over the steps that count; none if no two of them are consecutive.
   std::optional<double> between_steps_ms;
   double predicted_ms = 0;  // the simulated makespan with measured_costs()

@@ -3,7 +3,7 @@
 // shares nothing with the executor but the dependencies.
 //
 //   an instruction    begins after the end of every instruction on its rank that it needs
-//   a wait (RECV)     ends after the begin of the SEND of its message, on whichever rank
+//   a wait (RECV)     ends after the start of the SEND of its message, on whichever rank
 #pragma once
 
 #include <cstdint>

@@ -122,7 +122,7 @@ struct Trace {
   friend bool operator==(const Trace&, const Trace&) = default;
 };
 
-/// Sets Span::transit_ns of each wait for a boundary message whose transit time is unknown: the time from the begin of
+/// Sets Span::transit_ns of each wait for a boundary message whose transit time is unknown: the time from the start of
 /// its SEND on the other rank to its arrival, at least a nanosecond. It is as exact as the conversion of the hosts'
 /// clocks. Stays 0 where the trace has no SEND of the step. REQUIRES: all times of `trace` are those of one clock.
 void fill_in_transits(Trace& trace);

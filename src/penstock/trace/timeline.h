@@ -64,7 +64,7 @@ class SvgCanvas {
  public:
   void rectangle(const Box& box, const BoxStyle& style);
   void line(Point from, Point to, const LineStyle& style);
-  /// `at` is the begin, the middle or the end of the baseline, by TextStyle::anchor. `content` may have any characters;
+  /// `at` is the start, the middle or the end of the baseline, by TextStyle::anchor. `content` may have any characters;
   /// they are escaped.
   void text(Point at, std::string_view content, const TextStyle& style);
 
@@ -92,7 +92,7 @@ extern const Colour idle_colour;
 /// The colour of an instruction of `stage`. Later stages of a rank are lighter, so that chunks can be distinguished.
 Colour shade_of(const Kind& kind, const std::vector<StageId>& stages, StageId stage);
 
-/// A time interval since the begin of the band.
+/// A time interval since the start of the band.
 struct TimeSpan {
   double begin = 0;
   double end = 0;

@@ -12,7 +12,7 @@ namespace penstock {
 /// What a training does where the loss of a step is infinite or not a number. Except with `go_on` the pipeline refuses
 /// such a step before any update (StepOptions::refuse_invalid_loss), so that the state is that before it.
 enum class OnNan {
-  stop,      // throws InvalidLoss; a step that was submitted behind it is not run
+  stop,      // throws InvalidLoss; a step that was submitted after it is not run
   skip,      // leaves the step out, and goes on with the next batch
   rollback,  // returns to the last checkpoint, and leaves out the batch that caused it
   go_on      // updates with such a loss

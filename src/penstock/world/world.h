@@ -45,7 +45,7 @@ class World {
   /// meanwhile. Collective; the world can be used afterwards.
   void finish();
   /// Ends all other processes, and every wait here, within a second; they report "rank 1 failed: " and `reason`. For
-  /// failures on this process alone, outside of the ranks' own work. After the first failure anywhere it does nothing.
+  /// failures only on this process, outside of the ranks' own work. After the first failure anywhere it does nothing.
   /// May be called from any thread.
   void fail(const std::string& reason) const noexcept;
   /// Runs `program`, then finish(). Where either throws, reports the error to the other processes and rethrows it.
@@ -91,7 +91,7 @@ class World {
   const std::vector<WorldRank>& local_ranks() const;
   /// The rank numbers and the endpoint of a local rank, for use on that rank's thread.
   RankContext context(WorldRank local) const;
-  /// Queues `job`, which must not throw, on a local rank's thread, behind all earlier jobs, and returns.
+  /// Queues `job`, which must not throw, on a local rank's thread, after all earlier jobs, and returns.
   void post(WorldRank local, std::function<void()> job) const;
   /// Runs `job` on every local rank's thread and waits for all. Where one throws, aborts the world, so that no other
   /// rank waits for the failed one, and rethrows the error that caused the others.
