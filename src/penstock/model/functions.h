@@ -65,7 +65,7 @@ struct RandomLikeOptions {
 };
 /// Random numbers, standard normal or uniform in [0, 1), of the shape, dtype and device of `input`, a floating-point
 /// value. The contents of `input` are not used and no gradient flows back to it. In a pipeline the numbers of a sample
-/// depends only on (pipeline's seed, step, this call, sample): repeatable, and equal for every partition,
+/// depend only on (pipeline's seed, step, this call, sample): repeatable, and equal for every partition,
 /// schedule, number of micro-batches and replicas, and transport. In evaluation and inference, `step` is the number of
 /// training steps so far. A VAE draws its sample as `mean + deviation * normal_like(mean)`. A forward on real tensors,
 /// without a pipeline, draws from torch's default generator instead. A pipeline's step throws ScheduleError if

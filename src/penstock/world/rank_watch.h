@@ -1,5 +1,5 @@
 // What the program's thread watches while it waits for the ranks of its process: whether one has stalled, and whether
-// the world has failed and a rank does not notice, because it hangs. So no such wait lasts indefinitely after a failure.
+// the world has failed and a rank does not notice, because it hangs. So no such wait outlasts a failure.
 #pragma once
 
 #include <atomic>
