@@ -1,11 +1,12 @@
 // A library for LD_PRELOAD: lets one system call of a real program fail, or ends or stops the program at it. It counts
-// the calls that concern one folder, over all threads, so that a number names the same place in every run; a tracer
-// counts each thread by itself, and cannot write a part of what was asked for.
+// the calls that concern one folder, over all threads; a tracer counts each thread by itself, and cannot write a part
+// of what was asked for.
 //
 // The environment says which call:
 //   FAULTY_FOLDER  absolute path; calls for paths in it, and for files opened there, are counted
 //   FAULTY_LOG     a file: a line per call, "NUMBER NAME PATH"
 //   FAULTY_AT      the number of the call, from 1; without it nothing fails
+//   FAULTY_CALL, FAULTY_END  only calls with this name, only paths with this end, are counted; without them all
 //   FAULTY_DO      kill, stop (SIGSTOP), hang (this thread alone), short (half of a write), or the number of an error
 //   FAULTY_RANK    under mpirun or torchrun: the rank concerned
 // Before a process ends, stops or hangs, it writes "fails at NANOSECONDS" of the steady clock to standard error.
@@ -42,6 +43,7 @@ std::string variable(const char* name) {
 
 struct Plan {
   std::string folder = variable("FAULTY_FOLDER"), log = variable("FAULTY_LOG"), action = variable("FAULTY_DO");
+  std::string only = variable("FAULTY_CALL"), end = variable("FAULTY_END");
   long at = std::atol(variable("FAULTY_AT").c_str());
   bool is_active = !folder.empty() &&
                    (variable("FAULTY_RANK").empty() || variable("FAULTY_RANK") == variable("OMPI_COMM_WORLD_RANK") ||
@@ -83,6 +85,7 @@ enum class Fate { call, fail, shorten };
 /// What happens to the next call. Does not return where it ends or hangs.
 Fate fate_of(const char* name, const std::string& path) {
   if (!is_inside(path)) return Fate::call;
+  if ((!plan().only.empty() && plan().only != name) || !path.ends_with(plan().end)) return Fate::call;
   std::unique_lock lock(mutex);
   ++calls;
   if (!plan().log.empty())

@@ -37,10 +37,12 @@ class TrainingFaults(TrainingRuns):
             TrainingFaults.expected = contents(self.path("undisturbed"))
         return TrainingFaults.expected
 
-    def with_fault(self, ranks, *, at=0, action="", rank=None):
-        """A training in a new folder, with a fault; `rank` is that of the process concerned."""
+    def with_fault(self, ranks, *, at=0, action="", rank=None, call="", end=""):
+        """A training in a new folder, with a fault; `rank` is that of the process concerned. `at` counts all calls, or
+        those named `call` whose path has that end."""
         run = self.fresh("run")
         environment = {"LD_PRELOAD": LIBRARY, "FAULTY_FOLDER": run, "FAULTY_AT": str(at), "FAULTY_DO": action,
+                       "FAULTY_CALL": call, "FAULTY_END": end,
                        "FAULTY_LOG": self.path("calls.log"), **({"FAULTY_RANK": str(rank)} if ranks else {})}
         if os.path.exists(self.path("calls.log")):
             os.remove(self.path("calls.log"))
@@ -112,18 +114,16 @@ class TrainingFaults(TrainingRuns):
             for rank in (0, 1) if launcher else (0,):
                 with unittest.mock.patch.object(training_runs, "MPIRUN", launcher or training_runs.MPIRUN):
                     ranks = 2 if launcher else None
-                    self.calls_of(ranks, rank)
-                    with open(self.path("calls.log")) as log:
-                        calls = [line.split()[1:] for line in log]
-                    at_file = next(at for at, (call, path) in enumerate(calls, 1)
-                                   if call == "fsync" and path.endswith(".safetensors"))
-                    at_directory = [at for at, (call, path) in enumerate(calls, 1) if call == "mkdir"][-1:]
-                    for at in [at_file, *(at_directory if rank == 0 else [])]:
-                        with self.subTest(launcher=launcher, rank=rank, call=calls[at - 1]):
-                            training = self.with_fault(ranks, at=at, action="hang", rank=rank)
+                    # Several threads write: which of their calls is the nth differs from run to run.
+                    hung = [("fsync", ".safetensors", 1)]
+                    if rank == 0:
+                        hung.append(("mkdir", "", self.calls_of(ranks, rank).count("mkdir")))
+                    for call, end, at in hung:
+                        with self.subTest(launcher=launcher, rank=rank, call=call):
+                            training = self.with_fault(ranks, at=at, action="hang", rank=rank, call=call, end=end)
                             self.assertNotEqual(training.wait(60), 0, training.text())
                             self.assertRegex(training.complaints()[0], rf"'{self.path('run')}/\.tmp-[36]-\w+(/.*)?': "
-                                             rf"{calls[at - 1][0]} has not returned for 3 s \(the deadline\)")
+                                             rf"{call} has not returned for 3 s \(the deadline\)")
                             training.close()
 
     def test_a_full_disk_leaves_the_former_checkpoint(self):
