@@ -5,6 +5,7 @@
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/checkpoint/safetensors.h"
 #include "penstock/runtime/load_state.h"
+#include "penstock/runtime/pipeline_states.h"
 #include "penstock/runtime/rank_report.h"
 #include "penstock/runtime/rank_state.h"
 #include "penstock/world/collectives.h"
@@ -86,7 +87,10 @@ class Attempt {
       outcome = {Outcome::Kind::unfit, say("'", checkpoint_->directory(), "': ", error.what())};
     }
     outcome = agreed(context, tags.restored, outcome);
-    if (outcome.kind == Outcome::Kind::loaded) runner.begin_at(checkpoint_->manifest());
+    if (outcome.kind == Outcome::Kind::loaded) {
+      const States& states = manifest().states;
+      runner.begin_at({learning_rate_in(states).has_value(), loss_scaler_in(states)});
+    }
     return outcome;
   }
 

@@ -181,7 +181,7 @@ CheckpointSaver::Impl::Impl(SaverParts parts, const SaverOptions& options)
       deadline_(parts_.runners->world().rank_watch()->deadline()),
       on_saved_(options.on_saved) {
   Report opened;
-  const auto first_step = static_cast<std::int64_t>(parts_.jobs.training_steps());
+  const auto first_step = parts_.position().steps;
   if (parts_.runners->world().is_main()) {
     try {
       writer_.emplace(CheckpointFolder{options.folder, options.keep, first_step, parts_.damaged}, calls_);
@@ -232,17 +232,16 @@ void CheckpointSaver::Impl::await_writing() {
 }
 
 void CheckpointSaver::Impl::save(const CheckpointContents& contents) {
-  parts_.steps.require_whole_steps("a checkpoint");
-  parts_.require_own_values();
+  parts_.require_savable();
   await_writing();
   Manifest manifest;
   manifest.written_by = "penstock " PENSTOCK_VERSION;
-  manifest.step = static_cast<std::int64_t>(parts_.jobs.training_steps());
+  manifest.step = parts_.position().steps;
   manifest.data = contents.data;
   manifest.seed = parts_.seed;
   manifest.bits = parts_.bits;
   manifest.states = contents.states;
-  add_learning_rate(manifest.states, parts_.jobs.learning_rate());
+  add_learning_rate(manifest.states, parts_.position().learning_rate);
   save_ = parts_.runners->next_save();
   if (writer_) {
     writer_->add_damaged(parts_.damaged);

@@ -228,15 +228,22 @@ BitSettings Pipeline::bit_settings() const { return penstock::bit_settings(optio
 
 std::unique_ptr<CheckpointSaver> Pipeline::checkpoints(const SaverOptions& options) {
   impl_->checkpoint_folder = options.folder;
-  return std::make_unique<CheckpointSaver>(SaverParts{.runners = impl_->runners,
-                                                      .jobs = impl_->jobs,
-                                                      .steps = impl_->parts,
-                                                      .require_own_values = [this] { impl_->require_own_values(); },
-                                                      .pipeline = impl_->number,
-                                                      .seed = impl_->options.seed,
-                                                      .bits = bit_settings(),
-                                                      .damaged = impl_->damaged},
-                                           options);
+  return std::make_unique<CheckpointSaver>(
+      SaverParts{.runners = impl_->runners,
+                 .position =
+                     [this] {
+                       return SavedPosition{training_steps(), impl_->jobs.learning_rate()};
+                     },
+                 .require_savable =
+                     [this] {
+                       impl_->parts.require_whole_steps("a checkpoint");
+                       impl_->require_own_values();
+                     },
+                 .pipeline = impl_->number,
+                 .seed = impl_->options.seed,
+                 .bits = bit_settings(),
+                 .damaged = impl_->damaged},
+      options);
 }
 
 void Pipeline::save(const std::string& folder, const CheckpointContents& contents) {

@@ -7,7 +7,6 @@
 #include "penstock/runtime/compare_batches.h"
 #include "penstock/runtime/invalid_loss.h"
 #include "penstock/runtime/invalid_search.h"
-#include "penstock/runtime/pipeline_states.h"
 #include "penstock/world/failures.h"
 
 namespace penstock {
@@ -75,9 +74,9 @@ void RankRunner::set_trainable(const std::string& name, bool trains) {
   updater_.add_optimizers();
 }
 
-void RankRunner::begin_at(const Manifest& manifest) {
-  if (!learning_rate_in(manifest.states)) updater_.reset_learning_rate();
-  if (const auto scale = loss_scaler_in(manifest.states)) updater_.loss_scaler().load(*scale);
+void RankRunner::begin_at(const Restored& restored) {
+  if (!restored.has_learning_rate) updater_.reset_learning_rate();
+  if (restored.loss_scale) updater_.loss_scaler().load(*restored.loss_scale);
   for (const auto& stage : stages_) stage->gradients().begin_step();  // invalidates casts of the former weights
   has_failed_ = was_refused_ = false;
   last_update_.reset();

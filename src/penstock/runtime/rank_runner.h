@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "penstock/checkpoint/manifest.h"
 #include "penstock/model/stages.h"
 #include "penstock/runtime/gradient_reducer.h"
 #include "penstock/runtime/parameter_updater.h"
@@ -43,8 +42,13 @@ class RankRunner {
   /// The rank's thread waits for the device, watched as DataPlane::await_stream() is. `what` names the wait.
   void await_device(const std::string& what) const;
   Recorder& recorder() { return recorder_; }
-  /// To be called after the rank was given the state of a checkpoint.
-  void begin_at(const Manifest& manifest);
+  /// What a checkpoint holds of a rank beside tensors.
+  struct Restored {
+    bool has_learning_rate = false;                              // false: the optimiser's own rate applies again
+    std::optional<LossScaler::State> loss_scale = std::nullopt;  // none without fp16
+  };
+  /// To be called after the rank was given the tensors of a checkpoint.
+  void begin_at(const Restored& restored);
   /// Whether the newest training step failed, so that its update is missing; false for one with an invalid loss, which
   /// has none.
   bool has_failed() const { return has_failed_; }

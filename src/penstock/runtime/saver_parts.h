@@ -4,21 +4,26 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
 #include "penstock/checkpoint/manifest.h"
-#include "penstock/runtime/job_factory.h"
 #include "penstock/runtime/local_runners.h"
-#include "penstock/runtime/step_parts.h"
 
 namespace penstock {
 
+/// Where a training is: the steps that were submitted, and the learning rate that the program has set.
+struct SavedPosition {
+  std::int64_t steps = 0;
+  std::optional<double> learning_rate = std::nullopt;
+};
+
 struct SaverParts {
   std::shared_ptr<LocalRunners> runners;
-  const JobFactory& jobs;
-  const StepParts& steps;
-  std::function<void()> require_own_values;  // throws ConfigError while averages replace the parameters
+  std::function<SavedPosition()> position;
+  /// Throws ConfigError while gradients await their update, or averages replace the parameters.
+  std::function<void()> require_savable;
   std::uint32_t pipeline = 0;
   std::uint64_t seed = 0;
   BitSettings bits = {};
