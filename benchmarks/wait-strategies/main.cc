@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <penstock/base/clock.h>
-#include <penstock/runtime/executor.h>
+#include <penstock/rank/executor.h>
 #include <penstock/schedule/schedule.h>
 #include <penstock/transport/mailbox.h>
 

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
-#include "penstock/runtime/profiler.h"
-#include "penstock/runtime/schedule_cache.h"
+#include "penstock/pipeline/profiler.h"
+#include "penstock/rank/schedule_cache.h"
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/schedule.h"
 #include "tests/autotune/auto_jobs.h"

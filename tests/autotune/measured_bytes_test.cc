@@ -6,8 +6,8 @@
 
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
-#include "penstock/runtime/pipeline.h"
-#include "penstock/runtime/profiler.h"
+#include "penstock/pipeline/pipeline.h"
+#include "penstock/pipeline/profiler.h"
 #include "penstock/schedule/schedule.h"
 #include "tests/autotune/auto_jobs.h"
 #include "tests/base/error_text.h"

@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
-#include "penstock/runtime/profiler.h"
+#include "penstock/pipeline/profiler.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/world/host_memory.h"
 #include "tests/autotune/slow_chain.h"

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "penstock/base/clock.h"
-#include "penstock/runtime/profiler.h"
-#include "penstock/runtime/weight_average.h"
+#include "penstock/pipeline/profiler.h"
+#include "penstock/pipeline/weight_average.h"
 #include "penstock/transport/device_hand_over.h"
 #include "tests/runtime/deep_job.h"
 #include "tests/runtime/u_job.h"

@@ -9,7 +9,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/model/model.h"
-#include "penstock/runtime/pipeline.h"
+#include "penstock/pipeline/pipeline.h"
 #include "tests/base/error_text.h"
 
 namespace penstock::test::layer_test {

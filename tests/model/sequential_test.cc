@@ -2,7 +2,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
-#include "penstock/runtime/pipeline.h"
+#include "penstock/pipeline/pipeline.h"
 #include "tests/base/error_text.h"
 
 namespace penstock::test::sequential_test {

@@ -1,5 +1,5 @@
 // The messages between stages, of the same rank and of two ranks.
-#include "penstock/runtime/boundary_messages.h"
+#include "penstock/rank/boundary_messages.h"
 
 #include <memory>
 #include <optional>

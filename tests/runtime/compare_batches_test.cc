@@ -1,10 +1,10 @@
-#include "penstock/runtime/compare_batches.h"
+#include "penstock/rank/compare_batches.h"
 
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
 #include "penstock/penstock.h"
-#include "penstock/runtime/loss_scaler.h"
+#include "penstock/rank/loss_scaler.h"
 
 namespace penstock::test::compare_batches_test {
 namespace {

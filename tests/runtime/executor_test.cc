@@ -1,11 +1,11 @@
 // The executor with a handler of integers: the loop that trains networks, under the thread sanitizer.
-#include "penstock/runtime/executor.h"
+#include "penstock/rank/executor.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "penstock/runtime/activation_store.h"
+#include "penstock/rank/activation_store.h"
 #include "tests/runtime/run_integers.h"
 
 namespace penstock::executor_test {

@@ -1,10 +1,10 @@
 // Inference: outputs of any number and kind, for every placement and batch, on the processes that get them.
-#include "penstock/runtime/infer.h"
+#include "penstock/pipeline/infer.h"
 #include "penstock/model/dropout.h"
 
 #include <gtest/gtest.h>
 
-#include "penstock/runtime/profiler.h"
+#include "penstock/pipeline/profiler.h"
 #include "tests/base/error_text.h"
 #include "tests/runtime/small_job.h"
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "penstock/base/error.h"
-#include "penstock/runtime/activation_store.h"
-#include "penstock/runtime/executor.h"
+#include "penstock/rank/activation_store.h"
+#include "penstock/rank/executor.h"
 #include "penstock/transport/tag.h"
 
 namespace penstock {

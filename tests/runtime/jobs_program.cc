@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "penstock/runtime/profiler.h"
+#include "penstock/pipeline/profiler.h"
 #include "tests/runtime/deep_job.h"
 #include "tests/runtime/outcome_line.h"
 #include "tests/runtime/small_job.h"

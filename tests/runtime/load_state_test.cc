@@ -1,4 +1,4 @@
-#include "penstock/runtime/load_state.h"
+#include "penstock/state/load_state.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 // activations as validate() and simulate() predict.
 #include <gtest/gtest.h>
 
-#include "penstock/runtime/profiler.h"
+#include "penstock/pipeline/profiler.h"
 #include "tests/runtime/deep_job.h"
 
 namespace penstock::test::matrix_test {

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <mutex>
 
-#include "penstock/runtime/profiler.h"
+#include "penstock/pipeline/profiler.h"
 #include "tests/runtime/small_job.h"
 
 namespace penstock::test::pipeline_test {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "penstock/base/clock.h"
-#include "penstock/runtime/executor.h"
+#include "penstock/rank/executor.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/trace/check_order.h"
 #include "penstock/trace/chrome.h"

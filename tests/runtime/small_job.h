@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "penstock/penstock.h"
-#include "penstock/runtime/pipeline.h"
+#include "penstock/pipeline/pipeline.h"
 
 namespace penstock::test {
 

@@ -2,7 +2,7 @@
 // with one stage, and equal up to rounding to a plain LibTorch loop.
 #include <gtest/gtest.h>
 
-#include "penstock/runtime/profiler.h"
+#include "penstock/pipeline/profiler.h"
 #include "tests/runtime/plain_loop.h"
 #include "tests/runtime/small_job.h"
 

@@ -2,7 +2,7 @@
 // and without recompute, equals one rank bitwise, including running statistics.
 #include <gtest/gtest.h>
 
-#include "penstock/runtime/profiler.h"
+#include "penstock/pipeline/profiler.h"
 #include "tests/runtime/u_job.h"
 
 namespace penstock::test::u_matrix_test {

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "penstock/base/error.h"
-#include "penstock/runtime/parameter_groups.h"
+#include "penstock/pipeline/parameter_groups.h"
 #include "penstock/train/optimizers.h"
 #include "tests/base/error_text.h"
 

@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
-#include "penstock/runtime/pipeline.h"
+#include "penstock/pipeline/pipeline.h"
 #include "penstock/train/train.h"
 #include "tests/base/error_text.h"
 

@@ -16,9 +16,9 @@
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/model/graph.h"
+#include "penstock/pipeline/partition_network.h"
 #include "penstock/plan/candidate.h"
 #include "penstock/plan/plan_report.h"
-#include "penstock/runtime/partition_network.h"
 #include "penstock/world/agreement.h"
 
 namespace penstock {

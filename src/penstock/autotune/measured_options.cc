@@ -15,12 +15,12 @@
 #include "penstock/layers/split_layers.h"
 #include "penstock/layers/thread_scopes.h"
 #include "penstock/model/graph.h"
+#include "penstock/pipeline/partition_network.h"
+#include "penstock/pipeline/pipeline.h"
+#include "penstock/pipeline/profiler.h"
 #include "penstock/plan/partition_search.h"
-#include "penstock/runtime/batch_axes.h"
-#include "penstock/runtime/partition_network.h"
-#include "penstock/runtime/pipeline.h"
-#include "penstock/runtime/profiler.h"
-#include "penstock/runtime/schedule_cache.h"
+#include "penstock/rank/batch_axes.h"
+#include "penstock/rank/schedule_cache.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {
@@ -183,7 +183,7 @@ StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const P
   measuring.count_bytes = true;
   Pipeline pipeline(world, network, loss, measuring);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
-  // The first step does not count (runtime/held_bytes.h).
+  // The first step does not count (rank/held_bytes.h).
   for (int step = 0; step < 2; ++step) pipeline.train_step(options.sample, options.sample_targets).wait();
 
   StageCosts costs = options.costs.value_or(StageCosts::unit());

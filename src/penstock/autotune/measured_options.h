@@ -10,7 +10,7 @@
 #include "penstock/model/cell.h"
 #include "penstock/model/graph.h"
 #include "penstock/model/loss.h"
-#include "penstock/runtime/options.h"
+#include "penstock/rank/options.h"
 #include "penstock/schedule/stage_costs.h"
 #include "penstock/world/world.h"
 

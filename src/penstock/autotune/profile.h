@@ -5,10 +5,10 @@
 #include <span>
 
 #include "penstock/model/cell.h"
+#include "penstock/pipeline/profiler.h"
 #include "penstock/plan/layer_costs.h"
 #include "penstock/plan/plan_file.h"
-#include "penstock/runtime/options.h"
-#include "penstock/runtime/profiler.h"
+#include "penstock/rank/options.h"
 #include "penstock/world/world.h"
 
 namespace penstock {

@@ -7,8 +7,8 @@
 
 #include "penstock/base/split.h"
 #include "penstock/model/graph.h"
-#include "penstock/runtime/batch_axes.h"
-#include "penstock/runtime/options.h"
+#include "penstock/rank/batch_axes.h"
+#include "penstock/rank/options.h"
 #include "penstock/world/agreement.h"
 
 namespace penstock {

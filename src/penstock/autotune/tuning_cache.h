@@ -8,7 +8,7 @@
 #include "penstock/model/cell.h"
 #include "penstock/model/loss.h"
 #include "penstock/plan/plan_file.h"
-#include "penstock/runtime/options.h"
+#include "penstock/rank/options.h"
 #include "penstock/world/rank_context.h"
 
 namespace penstock {

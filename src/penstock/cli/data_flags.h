@@ -9,7 +9,7 @@
 
 #include "penstock/cli/model_flags.h"
 #include "penstock/data/data.h"
-#include "penstock/runtime/pipeline.h"
+#include "penstock/pipeline/pipeline.h"
 
 namespace penstock {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "penstock/runtime/pipeline.h"
+#include "penstock/pipeline/pipeline.h"
 
 namespace penstock {
 

@@ -11,8 +11,8 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "penstock/cli/model_flags.h"
+#include "penstock/pipeline/pipeline.h"
 #include "penstock/plan/plan_file.h"
-#include "penstock/runtime/pipeline.h"
 #include "penstock/transport/launch_environment.h"
 
 namespace penstock {

@@ -15,7 +15,7 @@
 #include "penstock/cli/job.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/verbs.h"
-#include "penstock/runtime/profiler.h"
+#include "penstock/pipeline/profiler.h"
 #include "penstock/trace/trace.h"
 
 namespace penstock {

@@ -44,7 +44,7 @@ class AutocastGuard {
   bool cached_before_;
 };
 
-/// While it lives, allocations of this thread do not count as activations (runtime/held_bytes.h). For memory that
+/// While it lives, allocations of this thread do not count as activations (rank/held_bytes.h). For memory that
 /// outlives the micro-batch, such as the cast of a weight.
 class Uncounted {
  public:

@@ -5,8 +5,8 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
-#include "penstock/runtime/pipeline.h"
-#include "penstock/runtime/pipeline_states.h"
+#include "penstock/pipeline/pipeline.h"
+#include "penstock/state/pipeline_states.h"
 
 namespace penstock {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "penstock/checkpoint/manifest.h"
-#include "penstock/runtime/checkpoint_saver.h"
+#include "penstock/state/checkpoint_saver.h"
 #include "penstock/train/hook.h"
 #include "penstock/train/skipped_steps.h"
 

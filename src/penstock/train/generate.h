@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "penstock/runtime/pipeline.h"
+#include "penstock/pipeline/pipeline.h"
 
 namespace penstock {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "penstock/checkpoint/manifest.h"
-#include "penstock/runtime/result.h"
+#include "penstock/rank/result.h"
 
 namespace penstock {
 
@@ -154,7 +154,7 @@ class Hook {
 
   /// The answer must not change during an epoch or a test.
   virtual WantsOutputs wants_outputs() const { return WantsOutputs::no; }
-  /// The outputs of the network for a batch, with its targets (runtime/result.h). Called directly before after_step and
+  /// The outputs of the network for a batch, with its targets (rank/result.h). Called directly before after_step and
   /// after_test_step if wants_outputs() asks for it, and only on processes that hold the last stage: under threads the
   /// only process, with all rows; under MPI the last rank of each replica, with the rows of its share.
   virtual void after_batch(const StepReport&, const BatchOutputs&) {}

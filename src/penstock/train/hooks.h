@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "penstock/runtime/result.h"
+#include "penstock/rank/result.h"
 #include "penstock/train/hook.h"
 
 namespace penstock {

@@ -11,7 +11,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
-#include "penstock/runtime/profiler.h"
+#include "penstock/pipeline/profiler.h"
 #include "penstock/train/trainer.h"
 #include "penstock/transport/launch_environment.h"
 #include "penstock/world/host_memory.h"

@@ -2,7 +2,7 @@
 // torch::optim. Each function returns a factory for Pipeline::optimize_with.
 #pragma once
 
-#include "penstock/runtime/optimizer.h"
+#include "penstock/rank/optimizer.h"
 
 namespace penstock {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/json.h"
-#include "penstock/runtime/result.h"
+#include "penstock/rank/result.h"
 #include "penstock/train/event_file.h"
 
 namespace penstock {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "penstock/data/data.h"
-#include "penstock/runtime/pipeline.h"
+#include "penstock/pipeline/pipeline.h"
 #include "penstock/train/hook.h"
 
 namespace penstock {

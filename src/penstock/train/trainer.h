@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "penstock/data/data.h"
-#include "penstock/runtime/pipeline.h"
+#include "penstock/pipeline/pipeline.h"
 #include "penstock/train/checkpoint_hook.h"
 #include "penstock/train/hook.h"
 #include "penstock/train/lr_schedule.h"

@@ -1,0 +1,132 @@
+#include "penstock/pipeline/inferences.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "penstock/base/error.h"
+#include "penstock/transport/device_hand_over.h"
+
+namespace penstock {
+
+// Sessions and results may outlive the pipeline, and must not keep its runners alive.
+std::shared_ptr<SessionState> Inferences::open_session() {
+  auto session = std::make_shared<SessionState>();
+  session->id = next_session_++;
+  session->pipeline = this;
+  session->forget = [weak = runners_->weak_from_this(), process = getpid()](std::uint64_t id) {
+    if (getpid() != process) return;  // a child made by fork() has no ranks
+    if (const auto runners = weak.lock()) runners->post([id](RankRunner& runner) { runner.forget_session(id); });
+  };
+  sessions_.push_back(session);
+  return session;
+}
+
+StepJob Inferences::make_job(std::uint64_t step, const Tensors& inputs, const InferOptions& options) const {
+  const std::int64_t rows = rows_of(inputs);
+  const int wanted = options.micro_batches == 0 ? setting_.micro_batches : options.micro_batches;
+  require<ConfigError>(wanted >= 1 && wanted <= setting_.micro_batches, "inference in ", options.micro_batches,
+                       " micro-batches, but the pipeline was made for ", setting_.micro_batches, ": ask for 1 to ",
+                       setting_.micro_batches);
+  if (options.session) join_session(*options.session->state_, rows, options);
+  const int sharers = options.replicas == ReplicaInput::each ? 1 : world().replicas();
+  StepJob job{.step = step,
+              .training = false,
+              .layout = BatchLayout({.samples = rows, .replicas = sharers, .micro_batches = wanted}),
+              .inputs = inputs,
+              .ready = DeviceEvents::of(inputs)};
+  job.inference = Inference{options.broadcast, options.replicas, std::nullopt,
+                            std::make_shared<InferState>(expected_outputs(step, options))};
+  if (options.session) job.inference->session = options.session->state_->id;
+  return job;
+}
+
+int Inferences::micro_batches(const StepJob& job, Replica replica) const {
+  return job.layout.micro_batches(job.inference->replicas == ReplicaInput::each ? Replica(0) : replica);
+}
+
+void Inferences::add(const StepJob& job) {
+  while (under_way_.size() >= most_under_way()) finish_oldest();
+  const auto& outputs = job.inference->state;
+  under_way_.emplace_back(job.state, outputs->is_sent_here() ? outputs : nullptr);
+}
+
+void Inferences::finish() {
+  while (!under_way_.empty()) finish_oldest();
+}
+
+std::int64_t Inferences::rows_of(const Tensors& inputs) const {
+  require<ConfigError>(static_cast<int>(inputs.size()) == setting_.inputs, "the network takes ", setting_.inputs,
+                       " inputs, not ", inputs.size());
+  const std::int64_t rows = setting_.axes.inputs.samples(inputs);
+  require<ConfigError>(rows >= 1, "inference needs at least one row, along dimension 0 of the inputs (or that of ",
+                       "PipelineOptions::input_layout)");
+  return rows;
+}
+
+// Every call of a session must split its rows in the same way, because memory is kept per micro-batch.
+void Inferences::join_session(SessionState& session, std::int64_t rows, const InferOptions& options) const {
+  require<ConfigError>(session.pipeline == this, "this inference session was opened in another pipeline");
+  if (!session.rows) {
+    session.rows = rows;
+    session.replicas = options.replicas;
+    session.micro_batches = options.micro_batches;
+  }
+  require<ConfigError>(*session.rows == rows, "this inference session has ", *session.rows, " rows, but this call has ",
+                       rows, ": restart() it, or open another one");
+  require<ConfigError>(session.replicas == options.replicas && session.micro_batches == options.micro_batches,
+                       "this inference session was begun with other replicas or micro_batches (", session.micro_batches,
+                       ", now ", options.micro_batches, "): restart() it, or open another one");
+}
+
+InferState::Expected Inferences::expected_outputs(std::uint64_t step, const InferOptions& options) const {
+  InferState::Expected expected;
+  expected.axes = setting_.axes.outputs;
+  expected.rank_watch = world().rank_watch();
+  const RankContext context = world().context(world().local_ranks().front());
+  const bool holds_last = context.is_alone || context.pipeline_rank() == setting_.last;
+  if (!holds_last && !options.broadcast) {
+    const int first = context.rank_of(setting_.last, Replica(0)).value(), count = world().replicas();
+    expected.not_here = say("the outputs are not on this process: the last stage is on rank ", first,
+                            count > 1 ? say(" to ", first + count - 1) : std::string(), ", and this is rank ",
+                            context.rank.value(), "; ask has_outputs(), or set InferOptions::broadcast");
+    return expected;
+  }
+  expected.parts = options.replicas == ReplicaInput::each ? 1 : world().replicas();
+  if (context.is_alone || (holds_last && expected.parts == 1)) return expected;
+  expected.fetch = [weak = runners_->weak_from_this(), step,
+                    replicas = options.replicas](std::shared_ptr<InferState> state) {
+    if (const auto runners = weak.lock())
+      runners->post([state, step, replicas](RankRunner& runner) { runner.fetch_outputs(step, replicas, *state); });
+    else
+      state->fail(std::make_exception_ptr(
+          ConfigError("the pipeline of this inference has been destroyed: read the outputs before that")));
+  };
+  return expected;
+}
+
+std::size_t Inferences::most_under_way() {
+  std::erase_if(sessions_, [](const auto& session) { return session.expired(); });
+  return std::max(2 * static_cast<std::size_t>(world().stages()), sessions_.size());
+}
+
+void Inferences::finish_oldest() {
+  const auto [step, outputs] = std::move(under_way_.front());
+  under_way_.pop_front();
+  step->finish();
+  if (!outputs || step->has_failed()) return;
+  try {
+    outputs->outputs();
+  } catch (const StepFailure&) {
+    if (world().failures()->is_reported(std::current_exception())) return;
+    world().failures()->mark_reported(std::current_exception());
+    throw;
+  }
+}
+
+void Inferences::settle() noexcept {
+  for (const auto& [step, outputs] : under_way_) step->settle();
+  under_way_.clear();
+}
+
+}  // namespace penstock

@@ -1,0 +1,160 @@
+#include "penstock/pipeline/partition_network.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+
+#include <torch/nn/module.h>
+
+#include "penstock/base/error.h"
+#include "penstock/model/graph.h"
+#include "penstock/plan/partition.h"
+
+namespace penstock {
+namespace {
+
+/// Parameter counts of layers; builds a layer temporarily where the count is not known otherwise.
+class LayerSizes {
+ public:
+  explicit LayerSizes(std::uint64_t seed) : seed_(seed) {}
+
+  std::int64_t operator()(const Node& node) {
+    if (!node.is_layer()) return 0;
+    const auto [known, is_new] = sizes_.try_emplace(node.layer.get(), 0);
+    if (is_new) {
+      const BuiltLayer built = build_layer(node.layer->factory, {.seed = seed_, .layer = node.layer_path});
+      for (const torch::Tensor& parameter : built.module->parameters()) known->second += parameter.numel();
+    }
+    return known->second;
+  }
+
+ private:
+  std::uint64_t seed_;
+  std::map<const LayerRecord*, std::int64_t> sizes_;
+};
+
+/// Parameters may be tied across stages. Buffers may not: running statistics would have to be sent with every call.
+void refuse_buffers_on_several_stages(const Graph& graph, const std::vector<StageId>& stage_of_node,
+                                      std::uint64_t seed) {
+  std::map<const LayerRecord*, std::size_t> first_use;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    if (!node.is_layer()) continue;
+    const auto [first, is_new] = first_use.try_emplace(node.layer.get(), n);
+    if (is_new || stage_of_node[first->second] == stage_of_node[n]) continue;
+    const BuiltLayer built = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
+    require<ScheduleError>(built.module->buffers().empty(), "layer '", node.layer_path, "' is used on stage ",
+                           stage_of_node[first->second].value(), " and, as '", node.name, "', on stage ",
+                           stage_of_node[n].value(),
+                           ", and has buffers (running statistics) that both uses would change: "
+                           "put both on one stage");
+  }
+}
+
+}  // namespace
+
+TraceSample trace_sample(const PipelineOptions& options) {
+  TraceSample sample{options.sample};
+  for (const TensorLayout& layout : options.input_layout) {
+    const AlongDim* along = std::get_if<AlongDim>(&layout);
+    sample.samples_along.push_back(along ? std::optional<int>(along->dimension) : std::nullopt);
+  }
+  return sample;
+}
+
+void keep_shapes_alone(std::vector<torch::Tensor>& sample) {
+  for (torch::Tensor& tensor : sample)
+    if (tensor.defined()) tensor = torch::empty_like(tensor, tensor.options().device(torch::kMeta));
+}
+
+StagedGraph partition_network(Cell& network, const PipelineOptions& options, int stages) {
+  Graph graph = trace_graph(network, options.inputs, trace_sample(options));
+  for (Node& node : graph.nodes) node.recompute = node.recompute.value_or(options.recompute);
+  LayerSizes sizes(options.seed);
+  std::vector<StageId> stage_of_node =
+      assign_stages(graph, stages, {.parameters = std::ref(sizes), .partition = [&](const Graph& whole) {
+                                      require<ConfigError>(options.partition != "time",
+                                                           "partition 'time' is found by measuring: give the options "
+                                                           "to autotune() first");
+                                      std::vector<LayerSize> layers;
+                                      for (const Node& node : whole.nodes) layers.push_back({node.name, sizes(node)});
+                                      return partition_layers(options.partition, layers, stages);
+                                    }});
+  refuse_buffers_on_several_stages(graph, stage_of_node, options.seed);
+  return partition_graph(std::move(graph), std::move(stage_of_node), stages);
+}
+
+Links links_of(const StagedGraph& staged, const std::vector<bool>& node_trains) {
+  std::vector<bool> wants_grad(staged.graph.nodes.size());
+  // By stage, because nodes that pass values through come last in the list but not in the order of computation.
+  for (const StagePart& part : staged.parts)
+    for (int n : part.nodes) {
+      const auto index = static_cast<std::size_t>(n);
+      wants_grad[index] = node_trains[index];
+      for (const ValueRef& input : staged.graph.nodes[index].inputs)
+        if (!input.is_graph_input() && wants_grad[static_cast<std::size_t>(input.node)]) wants_grad[index] = true;
+    }
+  Links links;
+  for (const StagePart& part : staged.parts)
+    for (const Port& port : part.sends) {
+      const bool gradient = std::any_of(port.values.begin(), port.values.end(), [&](const ValueRef& v) {
+        return wants_grad[static_cast<std::size_t>(v.node)];
+      });
+      links.push_back({part.id, port.peer, gradient});
+    }
+  return links;
+}
+
+bool has_ties(const StagedGraph& staged, const std::vector<bool>& node_trains) {
+  std::map<const LayerRecord*, StageId> stage_of_layer;  // of layers that have or own parameters that train
+  const auto& nodes = staged.graph.nodes;
+  for (std::size_t n = 0; n < nodes.size(); ++n) {
+    if (!node_trains[n]) continue;
+    const auto is_elsewhere = [&](const std::shared_ptr<LayerRecord>& layer) {
+      return stage_of_layer.try_emplace(layer.get(), staged.stage_of_node[n]).first->second != staged.stage_of_node[n];
+    };
+    if (nodes[n].layer && is_elsewhere(nodes[n].layer)) return true;
+    for (const auto& [name, owner] : nodes[n].ties)
+      if (is_elsewhere(owner.layer)) return true;
+  }
+  return false;
+}
+
+void require_parameters(const StagedGraph& staged, const std::string& name, std::uint64_t seed) {
+  for (const Node& node : staged.graph.nodes) {
+    if (!node.is_layer() || !(node.layer_path == name || node.layer_path.starts_with(name + ".") ||
+                              name.starts_with(node.layer_path + ".")))
+      continue;
+    const BuiltLayer built = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
+    for (const auto& parameter : built.module->named_parameters()) {
+      const std::string full = full_name(*node.layer, node.layer_path, parameter.key());
+      if (full == name || full.starts_with(name + ".")) return;
+    }
+  }
+  throw ConfigError(say("the network has no parameter, and no layer or Cell with parameters, that is called '", name,
+                        "': give a full name, such as encoder.layer1 or encoder.layer1.weight"));
+}
+
+std::vector<NamedParameter> all_parameters(const StagedGraph& staged, std::uint64_t seed) {
+  std::vector<NamedParameter> all;
+  std::set<std::string> known;
+  for (const Node& node : staged.graph.nodes) {
+    if (!node.is_layer() || !known.insert(node.layer_path).second) continue;
+    const BuiltLayer built = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
+    for (const auto& parameter : built.module->named_parameters())
+      if (!node.ties.contains(parameter.key()))
+        all.push_back({full_name(*node.layer, node.layer_path, parameter.key()), parameter.value()});
+  }
+  return all;
+}
+
+std::string outline(const StagedGraph& staged) {
+  std::string text;
+  for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
+    text += say(staged.graph.nodes[n].name, "@", staged.stage_of_node[n].value(),
+                staged.graph.nodes[n].recompute.value_or(false) ? " again " : " ");
+  return text;
+}
+
+}  // namespace penstock

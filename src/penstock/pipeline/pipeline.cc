@@ -1,0 +1,266 @@
+#include "penstock/pipeline/pipeline.h"
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include <torch/nn/module.h>
+
+#include "penstock/base/error.h"
+#include "penstock/pipeline/partition_network.h"
+#include "penstock/pipeline/pipeline_impl.h"
+#include "penstock/schedule/schedule.h"
+#include "penstock/state/checkpoint_loader.h"
+#include "penstock/state/load_state.h"
+#include "penstock/state/pipeline_states.h"
+#include "penstock/state/saver_parts.h"
+#include "penstock/transport/device_hand_over.h"
+#include "penstock/world/gather.h"
+
+namespace penstock {
+namespace {
+
+/// This rank's contribution to the whole state: the parameters and buffers whose owner it is; none on replicas but 0.
+std::vector<std::pair<std::string, torch::Tensor>> owned_state(const RankRunner& runner) {
+  std::vector<std::pair<std::string, torch::Tensor>> own;
+  if (runner.context().replica() != Replica(0)) return own;
+  for (const auto& stage : runner.stages())
+    for (const Stage::Held& held : stage->state())
+      if (held.is_owned_by(stage->id())) own.emplace_back(held.name, held.value);
+  return own;
+}
+
+}  // namespace
+
+Pipeline::Pipeline(World& world, Cell& network, Loss loss, const PipelineOptions& options)
+    : impl_(std::make_unique<PipelineImpl>(world, network, std::move(loss), options)) {}
+
+Pipeline::Pipeline(World& world, const torch::nn::Sequential& network, Loss loss, const PipelineOptions& options)
+    : Pipeline(world, *from_sequential(network), std::move(loss), options) {}
+
+// Reports to the other processes that an exception ended the pipeline here, or logs unreported failures.
+Pipeline::~Pipeline() {
+  const bool by_exception = std::uncaught_exceptions() > impl_->exceptions;
+  if (by_exception) impl_->world().leave_pipeline(impl_->number);
+  impl_->inferences->settle();
+  impl_->runners->settle();
+  if (!by_exception) impl_->world().failures()->log_unreported("a pipeline ends with");
+}
+
+// Training.
+
+void Pipeline::set_optimizer(const OptimizerFactory& factory) {
+  impl_->on_each_rank([&](RankRunner& runner) { runner.updater().make_optimizers(factory); });
+  impl_->has_optimizer = true;
+}
+
+void Pipeline::optimize_with(const ParameterGroups& groups) {
+  groups.require_all_used(all_parameters(stages(), options().seed));
+  set_optimizer(groups.factory());
+}
+
+StepResult Pipeline::train_step(const BatchTensors& inputs, const BatchTensors& targets, const StepOptions& options) {
+  impl_->require_own_values();
+  require<ConfigError>(impl_->has_optimizer, "train_step before optimize_with: give the pipeline an optimiser first");
+  const bool accumulates = impl_->parts.accumulates();
+  require<ConfigError>(accumulates || !impl_->parts.has_gradients(),
+                       "a step is begun before the last one's update: call step() first");
+  if (accumulates) {
+    const StepResult result = impl_->forward_backward(inputs, targets, options);
+    if (impl_->parts.is_update_due()) impl_->later_part(StepPart::update, 1);
+    return result;
+  }
+  const auto job = impl_->jobs.training(inputs, targets, StepPart::whole);
+  job->keeps_outputs = options.keep_outputs;
+  job->require_previous = options.require_previous;
+  job->refuses_invalid_loss = options.refuse_invalid_loss;
+  return impl_->runners->start(job);
+}
+
+void Pipeline::skip_step() {
+  impl_->parts.require_whole_steps("skip_step");
+  impl_->jobs.skip_step();
+}
+
+StepResult Pipeline::forward_backward(const BatchTensors& inputs, const BatchTensors& targets) {
+  impl_->require_own_values();
+  return impl_->forward_backward(inputs, targets, {});
+}
+void Pipeline::reduce_gradients(double scale) { impl_->later_part(StepPart::reduce, scale); }
+void Pipeline::step() { impl_->later_part(StepPart::update, 1); }
+void Pipeline::update_every(int calls) { impl_->parts.update_every(calls); }
+bool Pipeline::has_gradients() const { return impl_->parts.has_gradients(); }
+
+void Pipeline::add_gradient_hook(const GradientHook& hook) {
+  require<ConfigError>(hook != nullptr, "a gradient hook is empty: give a function of a name and a gradient");
+  impl_->on_each_rank([&](RankRunner& runner) { runner.updater().add_hook(hook); });
+}
+
+std::map<std::string, torch::Tensor> Pipeline::local_gradients() {
+  require<ConfigError>(impl_->parts.has_gradients(), "there are no gradients: call forward_backward first");
+  impl_->drain();
+  std::map<WorldRank, std::vector<std::pair<std::string, torch::Tensor>>> by_rank;
+  for (const auto& runner : impl_->runners->all()) by_rank[runner->context().rank] = {};
+  impl_->runners->run([&](RankRunner& runner) { by_rank.at(runner.context().rank) = runner.updater().gradients(); });
+  std::map<std::string, torch::Tensor> all;
+  for (const auto& [rank, gradients] : by_rank) all.insert(gradients.begin(), gradients.end());
+  return all;
+}
+
+void Pipeline::set_learning_rate(double rate) { impl_->jobs.set_learning_rate(rate); }
+void Pipeline::freeze(const std::string& name) { impl_->set_trainable(name, false); }
+void Pipeline::unfreeze(const std::string& name) { impl_->set_trainable(name, true); }
+
+// Evaluation and inference.
+
+StepResult Pipeline::evaluate(const BatchTensors& inputs, const BatchTensors& targets,
+                              const std::vector<Metric>& metrics, const StepOptions& options) {
+  const auto job = impl_->jobs.evaluation(inputs, targets, metrics);
+  job->keeps_outputs = options.keep_outputs;
+  return impl_->runners->start(job);
+}
+
+InferResult Pipeline::infer(const BatchTensors& inputs, const InferOptions& options) {
+  const auto job = impl_->jobs.inference(*impl_->inferences, inputs.list(), options);
+  impl_->runners->prepare(*job);
+  impl_->inferences->add(*job);
+  impl_->runners->submit(job);
+  return InferResult(job->state, job->inference->state);
+}
+InferenceSession Pipeline::open_session() { return InferenceSession(impl_->inferences->open_session()); }
+
+// What the pipeline was made of.
+
+RowRange Pipeline::share_rows(std::int64_t samples) const { return impl_->jobs.share_rows(samples); }
+std::int64_t Pipeline::samples(const BatchTensors& inputs, const BatchTensors& targets) const {
+  return impl_->axes.samples(inputs, targets);
+}
+bool Pipeline::reads_inputs() const { return impl_->runners->read_inputs(); }
+const World& Pipeline::world() const { return impl_->world(); }
+const PipelineOptions& Pipeline::options() const { return impl_->options; }
+const Loss& Pipeline::loss() const { return impl_->loss; }
+const StagedGraph& Pipeline::stages() const { return impl_->staged(); }
+const Schedule& Pipeline::schedule() const { return impl_->full_schedule->schedule; }
+
+std::vector<std::string> Pipeline::describe_stages() const {
+  std::vector<std::string> lines;
+  for (const StagePart& part : stages().parts) {
+    std::string line = say("stage ", part.id.value(), ":");
+    for (int n : part.nodes) line += " " + stages().graph.nodes[static_cast<std::size_t>(n)].name;
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+// Parameters and buffers.
+
+std::map<std::string, torch::Tensor> Pipeline::local_state() {
+  impl_->drain();
+  // A step that has failed on one rank ends on the others a little later.
+  impl_->runners->run([](RankRunner&) {});
+  std::map<std::string, torch::Tensor> state;
+  for (const auto& runner : impl_->runners->all())
+    for (const auto& stage : runner->stages())
+      for (const Stage::Held& held : stage->state()) state.try_emplace(held.name, held.value);
+  return state;
+}
+
+void Pipeline::sync_ties() {
+  // The program may have changed values on streams of its own.
+  Tensors values;
+  for (const auto& [name, value] : local_state()) values.push_back(value);
+  const auto changed = DeviceEvents::of(values);
+  const std::uint64_t round = impl_->runners->next_gathering().step;
+  impl_->runners->run([&](RankRunner& runner) {
+    if (changed) changed->block_current_streams();
+    runner.copies().synchronise(round);
+  });
+}
+
+std::map<std::string, torch::Tensor> Pipeline::state() {
+  impl_->world().require_own_process();
+  impl_->runners->settle();
+  if (const auto failure = impl_->world().failed()) throw impl_->no_state(*failure);
+  impl_->drain();
+  std::map<std::string, torch::Tensor> all;
+  const Tag tag = impl_->runners->next_gathering();
+  impl_->runners->run([&](RankRunner& runner) {
+    auto gathered = gather_tensors(runner.context(), tag, owned_state(runner));
+    if (runner.context().rank == WorldRank(0)) all = std::move(gathered);
+  });
+  return all;
+}
+
+void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) {
+  impl_->drain();
+  const Tag tag = impl_->runners->next_gathering();
+  std::string error_text;
+  impl_->runners->run([&](RankRunner& runner) {
+    const std::string result = load_values(runner.context(), tag, runner.stages(), state);
+    runner.forget_last_update();
+    if (runner.context().collects) error_text = result;
+  });
+  require<ConfigError>(error_text.empty(), error_text);
+}
+
+void Pipeline::copy_state_to(Cell& network) {
+  const std::map<std::string, torch::Tensor> trained = state();
+  if (world().is_main()) network.load_state(trained, Cell::Missing::keep);
+}
+
+void Pipeline::copy_state_to(torch::nn::Module& network) {
+  const std::map<std::string, torch::Tensor> trained = state();
+  if (!world().is_main()) return;
+  std::map<std::string, torch::Tensor> own;
+  for (auto& item : network.named_parameters()) own[item.key()] = item.value();
+  for (auto& item : network.named_buffers())
+    if (item.value().defined()) own[item.key()] = item.value();
+  load_into(own, trained, Cell::Missing::keep);
+}
+
+// Checkpoints.
+
+std::int64_t Pipeline::training_steps() const { return static_cast<std::int64_t>(impl_->jobs.training_steps()); }
+
+BitSettings Pipeline::bit_settings() const { return penstock::bit_settings(options(), world(), schedule()); }
+
+std::unique_ptr<CheckpointSaver> Pipeline::checkpoints(const SaverOptions& options) {
+  impl_->checkpoint_folder = options.folder;
+  return std::make_unique<CheckpointSaver>(
+      SaverParts{.runners = impl_->runners,
+                 .position =
+                     [this] {
+                       return StepsDone{training_steps(), impl_->jobs.learning_rate()};
+                     },
+                 .require_savable =
+                     [this] {
+                       impl_->parts.require_whole_steps("a checkpoint");
+                       impl_->require_own_values();
+                     },
+                 .pipeline = impl_->number,
+                 .seed = impl_->options.seed,
+                 .bits = bit_settings(),
+                 .damaged = impl_->damaged},
+      options);
+}
+
+void Pipeline::save(const std::string& folder, const CheckpointContents& contents) {
+  const auto saver = checkpoints({.folder = folder});
+  saver->save(contents);
+  saver->finish();
+}
+
+std::optional<Manifest> Pipeline::load(const std::string& path) {
+  impl_->require_own_values();
+  impl_->parts.require_whole_steps("load");
+  impl_->drain();
+  const LoadedCheckpoint loaded = load_checkpoint(*impl_->runners, path);
+  impl_->damaged = loaded.damaged;
+  if (const auto& from = loaded.manifest)
+    impl_->jobs.continue_after(static_cast<std::uint64_t>(from->step), learning_rate_in(from->states));
+  return loaded.manifest;
+}
+
+}  // namespace penstock

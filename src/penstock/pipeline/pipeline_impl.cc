@@ -1,0 +1,140 @@
+#include "penstock/pipeline/pipeline_impl.h"
+
+#include <cmath>
+#include <utility>
+
+#include "penstock/base/error.h"
+#include "penstock/base/log.h"
+#include "penstock/checkpoint/checkpoint_reader.h"
+#include "penstock/layers/thread_scopes.h"
+#include "penstock/model/loss.h"
+#include "penstock/pipeline/partition_network.h"
+#include "penstock/rank/parameter_updater.h"
+#include "penstock/schedule/schedule.h"
+#include "penstock/world/agreement.h"
+#include "penstock/world/device.h"
+
+namespace penstock {
+namespace {
+
+/// `given` with the choices that the pipeline itself makes.
+PipelineOptions decided_options(PipelineOptions options, const std::string& schedule) {
+  keep_shapes_alone(options.sample);
+  options.schedule = schedule;
+  options.device = resolved_device(options.device);
+  return options;
+}
+
+void require_options(const PipelineOptions& options, int inputs) {
+  require_layouts(options, inputs);
+  require_clipping(options);
+  require_loss_scaling(options.loss_scaling);
+  require_precision(options.precision, device_of(*options.device, 0).type());
+  require<ConfigError>(options.compare_batches >= 0, "batches are compared in every ", options.compare_batches,
+                       "th step: give a positive number, or 0 for never");
+}
+
+}  // namespace
+
+PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, const PipelineOptions& given)
+    : options(given),
+      loss(complete(std::move(given_loss))),
+      axes{{"inputs", given.input_layout}, {"targets", given.target_layout}, {"outputs", given.output_layout}},
+      number(in_world.next_pipeline()),
+      schedules({.options = given, .ranks = in_world.stages()}),
+      runners(std::make_shared<LocalRunners>(in_world, number,
+                                             partition_network(network, options, schedules.training().stage_count()))),
+      jobs({options, loss, axes, schedules, *runners}) {
+  options = decided_options(std::move(options), schedules.source());
+  require_options(options, staged().graph.inputs);
+  if (world().is_main())
+    for (const std::string& warning : staged().warnings) warn(warning);
+  const std::shared_ptr<const KernelSelection> kernels = kernels_from(options.kernels, options.kernel_selection);
+  const auto shared = std::make_shared<const PipelineOptions>(options);
+  runners->make([&](const RankContext& context) {
+    const int local_rank = context.is_alone ? context.rank.value() : local_rank_of(context.rank.value());
+    return std::make_unique<RankRunner>(staged(), schedules.training(),
+                                        RankSetting{.pipeline = number,
+                                                    .context = context,
+                                                    .loss = loss,
+                                                    .options = shared,
+                                                    .device = device_of(*options.device, local_rank),
+                                                    .kernels = kernels,
+                                                    .axes = axes});
+  });
+  lower();
+  const Rank last = full_schedule->schedule.rank_of(StageId(staged().stage_count() - 1));
+  inferences.emplace(runners, Inferences::Setting{staged().graph.inputs, options.micro_batches, last, axes});
+}
+
+void PipelineImpl::lower() {
+  std::vector<bool> node_trains;
+  runners->run([&](RankRunner& runner) {
+    auto trains =
+        compare_ranks(runner.context(), {number, fingerprint(), runner.trainable_nodes(), staged().graph.nodes.size()});
+    if (runner.context().collects) node_trains = std::move(trains);
+  });
+  schedules.set_partition(links_of(staged(), node_trains), world().replicas() > 1 || has_ties(staged(), node_trains));
+  full_schedule = schedules.for_training(options.micro_batches);
+}
+
+void PipelineImpl::set_trainable(const std::string& name, bool trains) {
+  require<ConfigError>(!parts.has_gradients(), trains ? "unfreeze" : "freeze", " before the last step's ",
+                       "update: call step() first");
+  require_parameters(staged(), name, options.seed);
+  on_each_rank([&](RankRunner& runner) { runner.set_trainable(name, trains); });
+  lower();
+}
+
+void PipelineImpl::drain() {
+  world().require_own_process();
+  inferences->finish();
+  runners->finish();
+}
+
+RankFailure PipelineImpl::no_state(const std::string& failure) const {
+  std::string advice = "save checkpoints (Pipeline::checkpoints, --checkpoint) to continue from them";
+  if (!checkpoint_folder.empty()) {
+    advice = say("there is no complete checkpoint in ", checkpoint_folder);
+    try {
+      if (const auto newest = newest_checkpoint(checkpoint_folder, CheckpointCheck::structure).checkpoint)
+        advice = "continue from the checkpoint " + newest->directory();
+    } catch (const std::exception& error) {
+      advice += say(" (", error.what(), ")");
+    }
+  }
+  return RankFailure(say("no state is left after a failure (", failure, "): ", advice));
+}
+
+void PipelineImpl::require_own_values() const {
+  require<ConfigError>(!uses_average,
+                       "training while the average replaces the weights: call WeightAverage::use(false) first");
+}
+
+StepResult PipelineImpl::forward_backward(const BatchTensors& inputs, const BatchTensors& targets,
+                                          const StepOptions& how) {
+  parts.require_forward_backward();
+  const auto job = jobs.training(inputs, targets, StepPart::forward_backward);
+  job->keeps_outputs = how.keep_outputs;
+  parts.begin(job, jobs.weight_of(*job));
+  return runners->start(job);
+}
+
+void PipelineImpl::later_part(StepPart part, double divisor) {
+  require<ConfigError>(has_optimizer || part != StepPart::update,
+                       "step before optimize_with: give the pipeline an optimiser first");
+  parts.require_later(part);
+  require<ConfigError>(std::isfinite(divisor) && divisor != 0, "gradients divided by ", divisor,
+                       ": give a finite scale that is not 0");
+  if (part == StepPart::update && parts.needs_reduction()) later_part(StepPart::reduce, 1);
+  const auto begun = parts.begun();
+  const auto job = jobs.later_part(*begun, part, divisor);
+  parts.end(part);
+  const StepResult result = runners->start(job);
+  if (part != StepPart::update) return;
+  // The result of the step is that of forward_backward.
+  if (options.clips()) begun->state->set_gradient_norm(result.gradient_norm());
+  if (options.precision == Precision::fp16 && result.update_skipped()) begun->state->set_update_skipped();
+}
+
+}  // namespace penstock

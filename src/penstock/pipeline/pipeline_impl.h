@@ -1,0 +1,65 @@
+// The parts of a Pipeline, and what its calls have in common. Used by the program's thread.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "penstock/pipeline/fingerprint.h"
+#include "penstock/pipeline/inferences.h"
+#include "penstock/pipeline/job_factory.h"
+#include "penstock/pipeline/step_parts.h"
+#include "penstock/rank/local_runners.h"
+#include "penstock/rank/result.h"
+
+namespace penstock {
+
+class PipelineImpl {
+ public:
+  PipelineImpl(World& in_world, Cell& network, Loss given_loss, const PipelineOptions& given);
+
+  World& world() const { return runners->world(); }
+  const StagedGraph& staged() const { return runners->staged(); }
+  Fingerprint fingerprint() const {
+    return fingerprint_of(options, {world(), staged(), schedules.training(), loss, axes});
+  }
+  /// Compares the ranks' settings, and lowers the schedules for the parameters that train. Collective.
+  void lower();
+  void set_trainable(const std::string& name, bool trains);
+
+  /// Waits for all submitted jobs; throws the error of a failed one.
+  void drain();
+  /// drain(), then runs `work` on every local rank's thread.
+  void on_each_rank(const LocalRunners::Work& work) {
+    drain();
+    runners->run(work);
+  }
+  /// The error of state() after the world has failed because of `failure`: it names the newest checkpoint.
+  RankFailure no_state(const std::string& failure) const;
+  /// Throws ConfigError while the average replaces the parameters.
+  void require_own_values() const;
+
+  StepResult forward_backward(const BatchTensors& inputs, const BatchTensors& targets, const StepOptions& how);
+  void later_part(StepPart part, double divisor);
+
+  PipelineOptions options;
+  Loss loss;
+  BatchAxesOf axes;
+  std::uint32_t number;  // of the pipeline in its world
+  ScheduleCache schedules;
+  std::shared_ptr<LocalRunners> runners;
+  std::shared_ptr<const CompiledSchedule> full_schedule;  // for all m micro-batches
+  JobFactory jobs;
+  StepParts parts;
+  std::optional<Inferences> inferences;
+  std::set<std::string> damaged;  // checkpoints that load() skipped
+  std::string checkpoint_folder;  // of the newest CheckpointSaver
+  bool has_optimizer = false;
+  bool uses_average = false;
+  int exceptions = std::uncaught_exceptions();  // may be above 0 where a destructor makes the pipeline
+};
+
+}  // namespace penstock

@@ -1,0 +1,27 @@
+#include "penstock/rank/invalid_loss.h"
+
+#include <cmath>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+
+std::string text_of(const InvalidStep& invalid) {
+  const std::string of_replica = invalid.replicas > 1 ? say(" of replica ", invalid.replica) : "";
+  return say("the loss of training step ", invalid.step, " is ", text_of_loss(invalid.loss), " in micro-batch ",
+             invalid.micro_batch, of_replica, " (stage ", invalid.stage, "): ", invalid.cause);
+}
+
+bool is_invalid_loss(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const InvalidLoss&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+std::string text_of_loss(double loss) { return std::isnan(loss) ? "nan" : say(loss); }
+
+}  // namespace penstock

@@ -1,0 +1,147 @@
+#include "penstock/rank/job_results.h"
+
+#include <cmath>
+#include <utility>
+
+#include "penstock/base/device_copy.h"
+#include "penstock/layers/thread_scopes.h"
+#include "penstock/model/loss.h"
+#include "penstock/rank/invalid_loss.h"
+#include "penstock/transport/device_hand_over.h"
+
+namespace penstock {
+
+NonFiniteLoss::NonFiniteLoss(MicroBatch micro_batch, double loss)
+    : Failure("the loss is " + text_of_loss(loss)), micro_batch_(micro_batch), loss_(loss) {}
+
+Tensors in_full_precision(const RankSetting& setting, const Tensors& outputs) {
+  Tensors in_full = outputs;
+  for (torch::Tensor& output : in_full)
+    if (setting.options->precision != Precision::fp32 && output.defined() && is_reduced(output.scalar_type()))
+      output = output.to(torch::kFloat32);
+  return in_full;
+}
+
+void JobResults::begin(const StepJob& job) {
+  job_ = &job;
+  is_collected_ = false;
+  if (!placement_.is_local(placement_.last_stage())) return;
+  numbers_ = {};
+  numbers_.metrics.assign(job.metrics.size(), 0);
+  const Replica own = placement_.replica();
+  forwards_left_ = job.schedule_of(own).schedule.micro_batches;
+  if (!job.inference) {
+    factors_ = loss_factors(setting_.loss, setting_.options->loss_reduction, {job.targets, setting_.axes.targets},
+                            job.layout, own, placement_.context().replicas);
+    numbers_.weight = factors_.total_weight;
+  }
+  if (forwards_left_ == 0) send();
+}
+
+void JobResults::clear() {
+  job_ = nullptr;
+  has_to_send_ = false;
+  counted_.clear();
+  outputs_.clear();
+}
+
+torch::Tensor JobResults::add(const Tensors& outputs, BatchRows& rows, MicroBatch micro_batch) {
+  if (job_->inference) {
+    outputs_.push_back(outputs);
+    return {};
+  }
+  const Tensors targets = rows.targets(micro_batch);
+  const AutocastGuard in_fp32({.enabled = false, .device = setting_.device.type()});
+  const Tensors in_full = in_full_precision(setting_, outputs);
+  torch::Tensor sum = require_scalar(setting_.loss.name, setting_.loss(in_full, targets));
+  Counted counted{micro_batch, sum.detach(), {}};
+  if (!is_on_device()) add_numbers(counted);
+  const torch::NoGradGuard no_grad;
+  if (job_->keeps_outputs) outputs_.push_back(in_full);
+  for (std::size_t i = 0; i < numbers_.metrics.size(); ++i) {
+    const Metric& metric = job_->metrics[i];
+    const bool is_later = is_on_device() && metric.count_on_device;
+    counted.metrics.push_back(is_later ? metric.count_on_device(in_full, targets) : torch::Tensor());
+    if (is_later) continue;
+    if (is_on_device()) await_device(say("the metric '", metric.name, "'"));
+    numbers_.metrics[i] += metric.count(in_full, targets);
+  }
+  if (is_on_device()) counted_.push_back(std::move(counted));
+  return sum;
+}
+
+void JobResults::add_numbers(const Counted& counted) {
+  const double factor = factors_.reported[counted.micro_batch.index()];
+  if (factor > 0) {
+    const auto value = counted.loss.item<double>();
+    if (job_->refuses_invalid_loss && !std::isfinite(value)) throw NonFiniteLoss(counted.micro_batch, value);
+    numbers_.loss += factor * value;
+    numbers_.loss_sum += value;
+  }
+  for (std::size_t i = 0; i < counted.metrics.size(); ++i)
+    if (counted.metrics[i].defined()) numbers_.metrics[i] += counted.metrics[i].item<double>();
+}
+
+void JobResults::end_forward() {
+  if (--forwards_left_ > 0) return;
+  if (is_on_device() && !job_->inference) {
+    has_to_send_ = true;
+    if (!job_->refuses_invalid_loss) return;
+    begin_read_back();
+    await_device("the loss");
+    current_stream(setting_.device).synchronize();
+    end_read_back();
+  } else {
+    if (is_on_device()) await_device("the outputs");
+    send();
+  }
+}
+
+void JobResults::await_device(const std::string& what) {
+  placement_.endpoint().await_stream(current_stream(setting_.device), what);
+}
+
+void JobResults::begin_read_back() {
+  if (!has_to_send_) return;
+  for (Counted& counted : counted_) {
+    counted.loss = to_host_later(counted.loss);
+    for (torch::Tensor& metric : counted.metrics) metric = to_host_later(metric);
+  }
+}
+
+void JobResults::end_read_back() {
+  if (!std::exchange(has_to_send_, false)) return;
+  for (const Counted& counted : std::exchange(counted_, {})) add_numbers(counted);
+  send();
+}
+
+void JobResults::send() {
+  if (job_->inference) {
+    channel_.send_outputs(job_->step, *job_->inference, setting_.axes.outputs.join(std::exchange(outputs_, {})));
+  } else {
+    keep_outputs();
+    channel_.send(job_->step, numbers_,
+                  job_->refuses_invalid_loss ? ResultChannel::To::ranks : ResultChannel::To::processes);
+  }
+}
+
+// For StepResult::outputs(), in this process alone.
+void JobResults::keep_outputs() {
+  if (outputs_.empty()) return;
+  const Replica own = placement_.replica();
+  const RowRange share = job_->layout.share(own);
+  const BatchAxesOf& axes = setting_.axes;
+  // Copies, because the caller may overwrite the batch once the loss is available.
+  BatchOutputs kept{axes.outputs.join(outputs_), axes.targets.join({axes.targets.rows(job_->targets, share)}), share};
+  job_->state->add_outputs(own, std::move(kept), axes);
+  outputs_.clear();
+}
+
+void JobResults::collect() {
+  const bool collects = placement_.context().collects;
+  if (job_->inference || (!collects && !job_->refuses_invalid_loss) || std::exchange(is_collected_, true)) return;
+  StepNumbers numbers = channel_.receive(job_->step);
+  if (collects) job_->state->set_numbers(std::move(numbers));
+}
+
+}  // namespace penstock

@@ -1,0 +1,94 @@
+// The results of one job on a rank of the last stage: the loss and the metrics of a step, and the network's outputs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "penstock/base/error.h"
+#include "penstock/rank/batch_rows.h"
+#include "penstock/rank/rank_setting.h"
+#include "penstock/rank/result_channel.h"
+#include "penstock/rank/stage_placement.h"
+#include "penstock/rank/step_job.h"
+
+namespace penstock {
+
+/// Thrown by JobResults::add for a loss that is infinite or not a number, in a job that refuses it. It fails the step
+/// on all ranks; programs see InvalidLoss (invalid_loss.h).
+class NonFiniteLoss : public Failure {
+ public:
+  NonFiniteLoss(MicroBatch micro_batch, double loss);
+
+  MicroBatch micro_batch() const { return micro_batch_; }
+  double loss() const { return loss_; }
+  std::string cause = {};  // what is not finite, as a part of InvalidLoss's message
+
+ private:
+  MicroBatch micro_batch_;
+  double loss_;
+};
+
+/// The network's outputs as losses and metrics take them: not in 16 bits. To be used with autocast disabled.
+Tensors in_full_precision(const RankSetting& setting, const Tensors& outputs);
+
+/// Accumulates over the micro-batches in the order in which the last stage computes them, which is ascending in every
+/// schedule. Used on its rank's thread.
+class JobResults {
+ public:
+  /// `placement` and `setting` must outlive it.
+  JobResults(const StagePlacement& placement, const RankSetting& setting)
+      : placement_(placement), setting_(setting), channel_(placement) {}
+
+  /// Starts the results of `job`, which must live until clear(). A replica without micro-batches sends its part now.
+  void begin(const StepJob& job);
+  void clear();
+
+  /// Adds a micro-batch. Returns its loss for the backward pass, before the factor of gradient_factor(); an undefined
+  /// tensor for an inference. Called within F of the last stage. Throws NonFiniteLoss on the CPU.
+  torch::Tensor add(const Tensors& outputs, BatchRows& rows, MicroBatch micro_batch);
+  /// To be called after each F of the last stage. After the last one it sends this replica's results; on a device only
+  /// where it has to wait for them, for the outputs of an inference or a loss that may be refused (NonFiniteLoss).
+  void end_forward();
+  /// On a device, where the losses are still to be sent: queues the copies of them to the host.
+  void begin_read_back();
+  /// To be called when these copies are complete: sends the results.
+  void end_read_back();
+  /// The factor of a micro-batch's loss in the gradients of this job.
+  double gradient_factor(MicroBatch micro_batch) const { return factors_.gradient[micro_batch.index()]; }
+  /// On the rank that collects for its process: waits for the results of all replicas, and writes them to the job's
+  /// state. On other ranks it only waits, and only in a job that refuses invalid losses. Does nothing when it is called
+  /// again, and for an inference.
+  void collect();
+
+  const ResultChannel& channel() const { return channel_; }
+
+ private:
+  /// The numbers of a micro-batch, scalars on the device.
+  struct Counted {
+    MicroBatch micro_batch;
+    torch::Tensor loss;
+    Tensors metrics;  // undefined where the metric has counted already
+  };
+
+  bool is_on_device() const { return !setting_.device.is_cpu(); }
+  /// Adds the numbers of a micro-batch, which are on the host.
+  void add_numbers(const Counted& counted);
+  /// To be called before the host waits for `what` of its device (DataPlane::await_stream).
+  void await_device(const std::string& what);
+  void send();
+  void keep_outputs();
+
+  const StagePlacement& placement_;
+  const RankSetting& setting_;
+  ResultChannel channel_;
+  const StepJob* job_ = nullptr;
+  LossFactors factors_;
+  StepNumbers numbers_;           // of this replica
+  std::vector<Counted> counted_;  // of the micro-batches whose numbers are still on the device
+  std::vector<Tensors> outputs_;  // by micro-batch, of an inference or with keeps_outputs
+  int forwards_left_ = 0;         // of the last stage
+  bool has_to_send_ = false;      // the last F has run, and the numbers are still on the device
+  bool is_collected_ = false;
+};
+
+}  // namespace penstock

@@ -1,0 +1,186 @@
+#include "penstock/rank/parameter_updater.h"
+
+#include <cmath>
+#include <utility>
+
+#include "penstock/base/device_copy.h"
+#include "penstock/base/error.h"
+#include "penstock/transport/device_hand_over.h"
+
+namespace penstock {
+
+void require_clipping(const PipelineOptions& options) {
+  const double norm = options.clip_norm.value_or(1);
+  require<ConfigError>(norm > 0, "gradients clipped to a norm of ", norm, ": pass a positive number");
+}
+
+ParameterUpdater::ParameterUpdater(const StagePlacement& placement, const RankStages& stages, GradientReducer& reducer,
+                                   const RankSetting& setting)
+    : placement_(placement),
+      stages_(stages),
+      reducer_(reducer),
+      device_(setting.device),
+      options_(*setting.options),
+      scaler_(options_.precision, options_.loss_scaling),
+      average_(stages) {}
+
+void ParameterUpdater::make_optimizers(const OptimizerFactory& factory) {
+  make_optimizer_ = factory;
+  optimizers_.clear();
+  optimized_.clear();
+  add_optimizers();
+}
+
+// Every stage that uses a tied parameter steps its own copy.
+void ParameterUpdater::add_optimizers() {
+  if (!make_optimizer_) return;
+  const std::set<std::string> known = optimized_;
+  for (const auto& stage : stages_) {
+    std::vector<NamedParameter> parameters;
+    for (const TrainedParameter& parameter : stage->gradients().parameters()) {
+      if (known.contains(parameter.name)) continue;
+      parameters.push_back({parameter.name, parameter.value});
+      optimized_.insert(parameter.name);
+    }
+    if (parameters.empty()) continue;
+    std::unique_ptr<Optimizer> made = make_optimizer_(parameters);
+    const std::optional<double> rate = made->learning_rate();
+    optimizers_.emplace(stage->id(), Made{std::move(made), rate});
+  }
+}
+
+OptimizerState ParameterUpdater::optimizer_state(StageId stage) const {
+  OptimizerState all;
+  const auto [first, end] = optimizers_.equal_range(stage);
+  for (auto made = first; made != end; ++made) all.merge(made->second.optimizer->state());
+  return all;
+}
+
+void ParameterUpdater::load_optimizer_state(StageId stage, const OptimizerState& state) {
+  const auto [first, end] = optimizers_.equal_range(stage);
+  for (auto made = first; made != end; ++made) made->second.optimizer->load_state(state);
+  // What an optimiser does not keep would be lost without a word.
+  const OptimizerState kept = optimizer_state(stage);
+  for (const auto& [name, value] : state)
+    require<ConfigError>(kept.contains(name) || !optimized_.contains(name.substr(0, name.rfind('/'))), "the state '",
+                         name, "' is stored, and the optimiser does not keep it: take the optimiser with which it was ",
+                         "made");
+}
+
+void ParameterUpdater::reset_learning_rate() {
+  for (auto& [stage, made] : optimizers_)
+    if (made.rate && made.optimizer->learning_rate() != made.rate) made.optimizer->set_learning_rate(*made.rate);
+}
+
+void ParameterUpdater::begin(const StepJob& job) {
+  job_ = &job;
+  gradient_norm_.reset();
+  norm_on_device_.reset();
+  if (job.training && !job.is_later_part()) hooked_.clear();
+  if (job.learning_rate)
+    for (auto& [stage, made] : optimizers_) made.optimizer->set_learning_rate(*job.learning_rate);
+}
+
+std::vector<std::pair<std::string, torch::Tensor>> ParameterUpdater::gradients() {
+  std::vector<std::pair<std::string, torch::Tensor>> named;
+  for (const auto& stage : stages_) {
+    const Tensors& gradients = reducer_.gradients_of(*stage);
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      if (gradients[i].defined())
+        named.emplace_back(stage->gradients().parameters()[i].name,
+                           loss_scale() == 1 ? gradients[i] : gradients[i] / loss_scale());
+  }
+  return named;
+}
+
+void ParameterUpdater::measure_norm() {
+  if (gradient_norm_ || norm_on_device_.defined()) return;
+  reducer_.finish_ties();
+  for (const auto& stage : stages_) run_hooks(*stage);
+  const torch::Tensor norm = reducer_.norm(device_);
+  // Whether a dynamic loss scale skips the update is decided by the host.
+  if (!device_.is_cpu() && scaler_.is_dynamic())
+    placement_.endpoint().await_stream(current_stream(device_), "the gradient norm");
+  if (device_.is_cpu() || scaler_.is_dynamic())
+    set_norm(norm.item<double>() / loss_scale());
+  else
+    norm_on_device_ = norm / loss_scale();
+}
+
+void ParameterUpdater::set_norm(double norm) {
+  gradient_norm_ = norm;
+  job_->state->set_gradient_norm(norm);
+}
+
+void ParameterUpdater::begin_read_back() { norm_on_device_ = to_host_later(norm_on_device_); }
+
+void ParameterUpdater::end_read_back() {
+  if (!norm_on_device_.defined()) return;
+  set_norm(norm_on_device_.item<double>());
+  norm_on_device_.reset();
+}
+
+void ParameterUpdater::run_hooks(const Stage& stage) {
+  if (hooks_.empty() || !hooked_.insert(stage.id()).second) return;
+  const torch::NoGradGuard no_grad;
+  Tensors& gradients = reducer_.gradients_of(stage);
+  const auto& parameters = stage.gradients().parameters();
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    for (const GradientHook& hook : hooks_) {
+      if (!gradients[i].defined()) continue;
+      const double scale = loss_scale();  // a power of two
+      torch::Tensor changed = hook(parameters[i].name, scale == 1 ? gradients[i] : gradients[i] / scale);
+      if (!changed.defined()) continue;
+      require<ConfigError>(changed.sizes() == gradients[i].sizes() && changed.dtype() == gradients[i].dtype(),
+                           "a gradient hook made ", changed.dtype().name(), " of shape ", changed.sizes(), " of '",
+                           parameters[i].name, "', whose gradient is ", gradients[i].dtype().name(), " of shape ",
+                           gradients[i].sizes(), ": return a gradient of the same shape and dtype");
+      gradients[i] = scale == 1 ? changed : changed * scale;
+    }
+}
+
+void ParameterUpdater::update(Stage& stage) {
+  reducer_.finish_ties();
+  if (optimizers_.contains(stage.id())) step_optimizers(stage);
+}
+
+void ParameterUpdater::step_optimizers(Stage& stage) {
+  run_hooks(stage);
+  const Tensors gradients = reducer_.take(stage);
+  if (skips_update()) return;
+  const double unscale = 1 / loss_scale();  // a power of two
+  const auto& parameters = stage.gradients().parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    torch::Tensor gradient = gradients[i], value = parameters[i].value;
+    // Not in place, because local_gradients() may have returned the tensors.
+    if (gradient.defined() && unscale != 1) gradient = gradient.mul(unscale);
+    value.mutable_grad() = gradient.defined() ? clipped(gradient) : gradient;
+  }
+  const auto [first, end] = optimizers_.equal_range(stage.id());
+  for (auto made = first; made != end; ++made) made->second.optimizer->step();
+  average_.add(stage);
+  // Frees the clipped or unscaled copies, whose memory is reused in the next step.
+  for (const auto& parameter : parameters) torch::Tensor(parameter.value).mutable_grad().reset();
+}
+
+// As torch's clip_grad_norm_ does, after division by the loss scale: a norm of NaN makes all gradients NaN.
+torch::Tensor ParameterUpdater::clipped(const torch::Tensor& gradient) const {
+  constexpr double small = 1e-6;
+  if (!options_.clip_norm) return gradient;
+  if (norm_on_device_.defined())
+    return gradient * (*options_.clip_norm / (norm_on_device_ + small)).clamp_max(1).to(gradient.scalar_type());
+  const double clip = *options_.clip_norm / (*gradient_norm_ + small);
+  return clip >= 1 ? gradient : gradient.mul(clip);
+}
+
+bool ParameterUpdater::skips_update() const { return scaler_.is_dynamic() && !std::isfinite(*gradient_norm_); }
+
+bool ParameterUpdater::end_update() {
+  if (!scaler_.is_dynamic()) return true;
+  const bool skips = skips_update();
+  if (skips) job_->state->set_update_skipped();
+  scaler_.end_step(!skips);
+  return !skips;
+}
+
+}  // namespace penstock

@@ -1,0 +1,86 @@
+// The schedules of one pipeline: generated, lowered, validated and compiled once for each number of micro-batches.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/rank/executor.h"
+#include "penstock/rank/options.h"
+#include "penstock/schedule/schedule.h"
+
+namespace penstock {
+
+/// A lowered and validated schedule, ready to execute.
+struct CompiledSchedule {
+  CompiledSchedule(Schedule lowered, Links of_model);
+
+  Schedule schedule;
+  Links links;
+  Dependencies dependencies;
+  std::vector<Program> programs;      // by rank
+  std::vector<int> peak_activations;  // by rank, as validate() counted them
+};
+
+struct ScheduleRequest {
+  PipelineOptions options;
+  int ranks = 1;
+};
+
+/// The parts of a step (Pipeline::forward_backward, reduce_gradients, step).
+enum class StepPart {
+  whole,
+  forward_backward,  // everything up to the last micro-batch's gradients
+  reduce,            // REDUCE
+  update             // NORM and STEP
+};
+
+/// Not thread-safe.
+class ScheduleCache {
+ public:
+  /// Generates or reads the schedule for m micro-batches. Throws ConfigError or ScheduleError where the pipeline cannot
+  /// execute it.
+  explicit ScheduleCache(const ScheduleRequest& request);
+
+  /// The compute instructions for the full m; they define the number of stages.
+  const Schedule& training() const { return training_; }
+  /// The generator's name, the file name, or the name of the custom schedule.
+  const std::string& source() const { return source_; }
+  /// Sets the links between the stages, and whether gradients have to be summed over replicas or ties. To be called
+  /// once the model is partitioned, before the first for_*. Discards the schedules lowered before.
+  void set_partition(Links links, bool reduce) {
+    links_ = std::move(links);
+    reduce_ = reduce;
+    known_.clear();
+  }
+
+  /// The schedule of a training step of `micro_batches` <= m; with 0 it contains REDUCE, NORM and STEP alone.
+  std::shared_ptr<const CompiledSchedule> for_training(int micro_batches, StepPart part = StepPart::whole);
+  /// The schedule of a forward pass of `micro_batches` <= m, for evaluation and inference.
+  std::shared_ptr<const CompiledSchedule> for_forward(int micro_batches);
+
+ private:
+  /// Uses instructions from a file or from the user, called `what` in messages.
+  void take(const Schedule& given, const std::string& what);
+  ScheduleShape shape(int micro_batches) const;
+  bool is_fused() const { return request_.options.weight_gradients == WeightGradients::fused; }
+  Schedule compute_instructions(int micro_batches) const;
+  std::shared_ptr<CompiledSchedule> validated(Schedule lowered) const;
+  std::shared_ptr<const CompiledSchedule> compile_training(int micro_batches) const;
+  std::shared_ptr<const CompiledSchedule> compile_without_samples();
+  std::shared_ptr<const CompiledSchedule> part_of(const CompiledSchedule& whole, StepPart part) const;
+
+  ScheduleRequest request_;
+  std::string source_;
+  const Generator* generator_ = nullptr;  // null where none made the instructions
+  Tuning tuning_;
+  Schedule instructions_;  // for the full m, as generated or read
+  Schedule training_;      // the same, with fused W's under WeightGradients::fused
+  Links links_;
+  bool reduce_ = false;
+  std::map<std::pair<StepPart, int>, std::shared_ptr<const CompiledSchedule>> known_;  // by micro-batches
+  std::map<int, std::shared_ptr<const CompiledSchedule>> known_forward_;               // the same
+};
+
+}  // namespace penstock

@@ -1,0 +1,241 @@
+#include "penstock/rank/step_executor.h"
+
+#include <algorithm>
+
+#include "penstock/base/error.h"
+#include "penstock/layers/thread_scopes.h"
+#include "penstock/rank/compare_batches.h"
+#include "penstock/rank/invalid_search.h"
+#include "penstock/transport/device_hand_over.h"
+
+namespace penstock {
+
+namespace {
+
+/// Orders the batch's tensors on devices before the work of this thread.
+void take_over_batch(const StepJob& job) {
+  job.ready->block_current_streams();
+  for (const Tensors* tensors : {&job.inputs, &job.targets})
+    for (const torch::Tensor& tensor : *tensors)
+      if (tensor.defined() && !tensor.is_cpu()) record_use(tensor, current_stream(tensor.device()));
+}
+
+}  // namespace
+
+StepExecutor::StepExecutor(const StepExecutorParts& parts)
+    : parts_(parts),
+      rows_(parts.placement, parts.setting.axes, parts.setting.device),
+      messages_(parts.placement, parts.graph, {parts.setting.options->boundary_shape, parts.setting.device}),
+      results_(parts.placement, parts.setting) {
+  if (parts.device.stream()) marks_.emplace(*parts.device.stream());
+  if (parts.setting.options->count_bytes) bytes_ = std::make_unique<HeldBytes>();
+}
+
+void StepExecutor::begin(const StepJob& job) {
+  job_ = &job;
+  rows_.begin(job);
+  if (job.ready) take_over_batch(job);
+  if (job.training && !parts_.placement.context().is_alone &&
+      is_compared(job.training_step, parts_.setting.options->compare_batches))
+    rows_.compare(parts_.stages);
+  const int bound = compiled().peak_activations[own_list()];
+  activations_.set_bound(bound);
+  predicted_activations_ = std::max(predicted_activations_, bound);
+  forwards_left_ = parts_.stages.size() * static_cast<std::size_t>(compiled().schedule.micro_batches);
+  messages_.begin_step(job.step);
+  for (const auto& stage : parts_.stages) stage->set_training(job.training);
+  results_.begin(job);
+}
+
+void StepExecutor::run(const StepJob& job, Recorder& recorder) {
+  job_ = &job;
+  const torch::AutoGradMode with_graph(job.training);
+  recorder.begin_step(job.step);
+  if (marks_)
+    run_on_device(recorder);
+  else
+    execute(compiled().programs[own_list()], *this, recorder);
+  recorder.end_step();
+}
+
+void StepExecutor::run_on_device(Recorder& recorder) {
+  struct MarkedSpans {
+    std::vector<Span> spans;
+    void note(const Span& span) { spans.push_back(span); }
+  } marked;
+  execute(compiled().programs[own_list()], *this, marked, [this] { return marks_->mark(); });
+  results_.begin_read_back();
+  parts_.updater.begin_read_back();
+  parts_.placement.endpoint().await_stream(*parts_.device.stream(), say("the end of step ", job_->step));
+  const std::vector<std::int64_t> times = marks_->times();
+  results_.end_read_back();
+  parts_.updater.end_read_back();
+  parts_.clocks.read_marks();
+  for (Span& span : marked.spans) {
+    span.begin_ns = times[static_cast<std::size_t>(span.begin_ns)];
+    span.end_ns = times[static_cast<std::size_t>(span.end_ns)];
+    recorder.note(span);
+  }
+}
+
+// The time of arrival is one of the host, which is ahead of the device.
+Arrival StepExecutor::receive(const Instruction& instruction) {
+  Arrival arrival = messages_.receive(instruction);
+  if (marks_) arrival.arrived_ns = 0;
+  return arrival;
+}
+
+void StepExecutor::end() {
+  if (HeldBytes* bytes = counted_bytes())
+    bytes->predict(compiled().schedule.orders[own_list()], [this](MicroBatch i) { return rows_.of(i).size(); });
+  results_.collect();
+}
+
+void StepExecutor::clear(bool failed) {
+  job_ = nullptr;
+  activations_.clear();
+  messages_.clear();
+  rows_.clear();
+  results_.clear();
+  if (failed && bytes_) bytes_->clear();
+}
+
+void StepExecutor::begin(const Instruction& instruction) {
+  current_ = instruction;
+  Position position = position_of(instruction);
+  position.step = static_cast<std::int64_t>(job_->step);
+  parts_.placement.endpoint().report_progress(position);
+}
+
+void StepExecutor::perform(const Instruction& instruction) {
+  switch (instruction.op()) {
+    case Op::forward:
+      forward(stage(instruction.stage()), instruction.micro_batch());
+      --forwards_left_;
+      return;
+    case Op::backward:
+    case Op::input_grad: return backward(stage(instruction.stage()), instruction);
+    case Op::weight_grad: return weight_grad(stage(instruction.stage()), instruction);
+    case Op::send_forward:
+    case Op::send_backward: return messages_.send(instruction);
+    case Op::reduce: return parts_.reducer.reduce(stage(instruction.stage()));
+    case Op::step:
+      // No update before all losses are known to be finite: without gradients from later stages only this says so.
+      if (job_->refuses_invalid_loss && forwards_left_ == 0) results_.collect();
+      return parts_.updater.update(stage(instruction.stage()));
+    case Op::norm: return parts_.updater.measure_norm();
+    case Op::recv_forward:
+    case Op::recv_backward: break;
+  }
+  throw InternalError(say("the runtime cannot execute ", to_string(instruction)));
+}
+
+Stage& StepExecutor::stage(StageId id) const {
+  for (const auto& stage : parts_.stages)
+    if (stage->id() == id) return *stage;
+  throw InternalError(say("rank ", parts_.placement.rank().value(), " does not own stage ", id.value()));
+}
+
+void StepExecutor::forward(Stage& stage, MicroBatch micro_batch) {
+  const RowRange rows = rows_.of(micro_batch);
+  const HeldBytes::Watch watch(observed_bytes());
+  Stage::Arrivals arrivals;
+  arrivals.place = {parts_.setting.options->seed, job_->training_step, rows.begin, {}, rows.size()};
+  arrivals.micro_batch = micro_batch;
+  arrivals.inputs = rows_.inputs(stage.part(), micro_batch);
+  arrivals.received = messages_.take_values(stage.part(), micro_batch);
+  try {
+    Stage::Forwarded done;
+    {
+      const AutocastGuard autocast(autocast_for(parts_.setting.options->precision, parts_.setting.device.type()));
+      const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
+      done = stage.forward(arrivals, [&](const Tensors& outputs) { return results_.add(outputs, rows_, micro_batch); });
+    }
+    arrivals.inputs.clear();  // frees inputs that no layer has saved
+    if (HeldBytes* bytes = counted_bytes())
+      bytes->forward_done(context_of(stage, micro_batch), done.activations, done.sends, comes_from_others(stage));
+    messages_.put_values(stage.part(), micro_batch, std::move(done.sends));
+    if (job_->training) activations_.put(stage.id(), micro_batch, std::move(done.activations));
+    if (stage.id() == parts_.placement.last_stage()) results_.end_forward();
+  } catch (NonFiniteLoss& error) {
+    // On a device losses are read later than they are computed: the error belongs to the F that computed its loss.
+    current_ = Instruction::compute(Op::forward, stage.id(), error.micro_batch());
+    explain(error, stage, arrivals);
+    throw;
+  }
+}
+
+void StepExecutor::explain(NonFiniteLoss& error, Stage& stage, const Stage::Arrivals& arrivals) {
+  const MicroBatch micro_batch = error.micro_batch();
+  error.cause = "no layer is named, because the device has reported the loss after later micro-batches";
+  if (arrivals.micro_batch != micro_batch && !stage.part().receives.empty()) return;
+  const RowRange rows = rows_.of(micro_batch);
+  const Stage::Arrivals again{arrivals.received,
+                              rows_.inputs(stage.part(), micro_batch),
+                              {parts_.setting.options->seed, job_->training_step, rows.begin, {}, rows.size()},
+                              micro_batch};
+  const Tensors targets = rows_.targets(micro_batch);
+  const AutocastGuard autocast(autocast_for(parts_.setting.options->precision, parts_.setting.device.type()));
+  const auto loss = [&](const Tensors& outputs) {
+    const AutocastGuard in_fp32({.enabled = false, .device = parts_.setting.device.type()});
+    return parts_.setting.loss(in_full_precision(parts_.setting, outputs), targets);
+  };
+  error.cause = cause_of({stage, parts_.graph, again, targets, parts_.setting.loss.name, loss});
+}
+
+SequenceMemory* StepExecutor::memory_of(const Stage& stage, MicroBatch micro_batch) {
+  if (!job_->inference || !job_->inference->session) return nullptr;
+  return &sessions_[*job_->inference->session][{stage.id(), micro_batch}];
+}
+
+// The first step is observed, too: LibTorch warns where memory of a later step is freed whose allocation was not.
+HeldBytes* StepExecutor::observed_bytes() const { return job_->training ? bytes_.get() : nullptr; }
+
+// The first training step is not counted, because only it copies values to detect in-place changes.
+HeldBytes* StepExecutor::counted_bytes() const { return job_->training_step > 0 ? observed_bytes() : nullptr; }
+
+HeldBytes::Context StepExecutor::context_of(const Stage& stage, MicroBatch micro_batch) const {
+  return {stage.id(), micro_batch, rows_.of(micro_batch).size()};
+}
+
+std::vector<bool> StepExecutor::comes_from_others(const Stage& stage) const {
+  std::vector<bool> from_others;
+  for (const Port& port : stage.part().receives)
+    from_others.insert(from_others.end(), port.values.size(), !parts_.placement.is_local(port.peer));
+  return from_others;
+}
+
+// B or I.
+void StepExecutor::backward(Stage& stage, const Instruction& instruction) {
+  const MicroBatch micro_batch = instruction.micro_batch();
+  OutputGradients from{messages_.take_gradients(stage.part(), micro_batch), {}};
+  Activations& activations = activations_.at(stage.id(), micro_batch);
+  if (activations.loss.defined())
+    from.loss = torch::full_like(
+        activations.loss, results_.gradient_factor(micro_batch) * job_->shares.newest * parts_.updater.loss_scale());
+  const HeldBytes::Watch watch(observed_bytes());
+  std::vector<Message> sends;
+  if (instruction.op() == Op::input_grad) {
+    sends = stage.input_grad(activations, from);
+    if (HeldBytes* bytes = counted_bytes()) bytes->input_grad_done(context_of(stage, micro_batch), activations);
+  } else {
+    sends = stage.backward(activations_.take(stage.id(), micro_batch), from);
+    if (HeldBytes* bytes = counted_bytes()) bytes->released(context_of(stage, micro_batch));
+  }
+  if (HeldBytes* bytes = counted_bytes())
+    bytes->gradients_wait(context_of(stage, micro_batch), stage.gradients().waiting_bytes());
+  messages_.put_gradients(stage.part(), micro_batch, std::move(sends));
+}
+
+void StepExecutor::weight_grad(Stage& stage, const Instruction& instruction) {
+  const HeldBytes::Watch watch(observed_bytes());
+  std::vector<Activations> group;
+  for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
+    group.push_back(activations_.take(stage.id(), i));
+  stage.weight_grad(std::move(group));
+  if (HeldBytes* bytes = counted_bytes())
+    for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
+      bytes->released(context_of(stage, i));
+}
+
+}  // namespace penstock

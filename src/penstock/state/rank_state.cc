@@ -1,0 +1,119 @@
+#include "penstock/state/rank_state.h"
+
+#include <map>
+#include <set>
+
+#include "penstock/base/error.h"
+#include "penstock/checkpoint/safetensors.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::string_view average_slot = "average";
+
+/// "layer1.weight" and "momentum" of "layer1.weight/momentum".
+struct SlotName {
+  std::string parameter, slot;
+
+  explicit SlotName(const std::string& name) : parameter(name.substr(0, name.rfind('/'))) {
+    if (parameter.size() < name.size()) slot = name.substr(parameter.size() + 1);
+  }
+};
+
+torch::Tensor read_tensor(const Checkpoint& checkpoint, const StoredTensor& stored) {
+  const TensorRecord& record = checkpoint.record(stored);
+  torch::Tensor tensor = torch::empty(record.shape, scalar_type_of(record.type, record.name));
+  checkpoint.read(stored, {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()});
+  return tensor;
+}
+
+/// Directly into the memory of `tensor` where it is as in the file.
+void read_into(torch::Tensor tensor, const Checkpoint& checkpoint, const StoredTensor& stored) {
+  if (tensor.is_cpu() && tensor.is_contiguous())
+    checkpoint.read(stored, {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()});
+  else
+    tensor.copy_(read_tensor(checkpoint, stored));
+}
+
+StoredTensor stored_value(const Checkpoint& checkpoint, const std::string& name) {
+  const auto stored = checkpoint.find(FileKind::model, name);
+  require<InternalError>(stored.has_value(), "'", name, "' is restored, and the checkpoint does not have it");
+  return *stored;
+}
+
+/// The optimiser's state and the averages of `parameters`, by name.
+std::map<std::string, StoredTensor> stored_slots(const Checkpoint& checkpoint,
+                                                 const std::set<std::string>& parameters) {
+  std::map<std::string, StoredTensor> slots;
+  for (const FileRecord& file : checkpoint.manifest().files)
+    for (const TensorRecord& tensor : file.tensors)
+      if (file.kind == FileKind::optimizer && parameters.contains(SlotName(tensor.name).parameter))
+        slots[tensor.name] = *checkpoint.find(FileKind::optimizer, tensor.name);
+  return slots;
+}
+
+std::set<std::string> parameters_of(const Stage& stage) {
+  std::set<std::string> parameters;
+  for (const Stage::Held& held : stage.state())
+    if (!held.is_buffer()) parameters.insert(held.name);
+  return parameters;
+}
+
+}  // namespace
+
+OwnedTensors::OwnedTensors(RankRunner& runner) {
+  tensors_.owner = runner.context().pipeline_rank().value();
+  tensors_.ranks = runner.context().stages;
+  if (runner.context().replica() != Replica(0)) return;
+  for (const auto& stage : runner.stages()) {
+    std::set<std::string> owned;
+    for (const Stage::Held& held : stage->state()) {
+      if (!held.is_owned_by(stage->id())) continue;
+      owned.insert(held.name);
+      add(tensors_.model, held.name, held.value);
+      if (!held.is_buffer() && held.value.requires_grad()) tensors_.trained.insert(held.name);
+    }
+    const auto add_slot = [&](const std::string& name, const torch::Tensor& value) {
+      if (owned.contains(SlotName(name).parameter)) add(tensors_.optimizer, name, value);
+    };
+    for (const auto& [name, value] : runner.updater().optimizer_state(stage->id())) add_slot(name, value);
+    for (const auto& [name, value] : runner.updater().average().of(stage->id()))
+      add_slot(say(name, "/", average_slot), value);
+  }
+}
+
+void OwnedTensors::add(std::vector<TensorBytes>& list, const std::string& name, const torch::Tensor& tensor) {
+  const torch::Tensor& kept = memory_.emplace_back(tensor.detach().to(torch::kCPU).contiguous());
+  list.push_back({name,
+                  tensor_type_of(kept.scalar_type(), name),
+                  kept.sizes().vec(),
+                  {static_cast<const std::byte*>(kept.const_data_ptr()), kept.nbytes()}});
+}
+
+void require_undamaged(RankRunner& runner, const Checkpoint& checkpoint) {
+  for (const auto& stage : runner.stages()) {
+    for (const Stage::Held& held : stage->state()) checkpoint.check(stored_value(checkpoint, held.name));
+    for (const auto& [name, stored] : stored_slots(checkpoint, parameters_of(*stage))) checkpoint.check(stored);
+  }
+}
+
+void restore(RankRunner& runner, const Checkpoint& checkpoint) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& stage : runner.stages()) {
+    for (const Stage::Held& held : stage->state())
+      read_into(held.value, checkpoint, stored_value(checkpoint, held.name));
+    OptimizerState slots;
+    for (const auto& [name, stored] : stored_slots(checkpoint, parameters_of(*stage)))
+      slots[name] = read_tensor(checkpoint, stored);
+    std::map<std::string, torch::Tensor> averages;
+    for (auto slot = slots.begin(); slot != slots.end();) {
+      const SlotName name(slot->first);
+      if (name.slot == average_slot) averages[name.parameter] = slot->second;
+      slot = name.slot == average_slot ? slots.erase(slot) : std::next(slot);
+    }
+    runner.updater().load_optimizer_state(stage->id(), slots);
+    runner.updater().average().load(*stage, averages);
+  }
+}
+
+}  // namespace penstock
