@@ -10,11 +10,13 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 
 HEADER = """\
 # Command line
 
-This page is the output of `--help` of every verb. `tools/cli_reference.py` writes it, and the test `cli.cli_reference`
+This page is the output of `--help` of every verb; flags that an earlier verb has too are only named.
+`tools/cli_reference.py` writes it, and the test `cli.cli_reference`
 compares it with the program. [program.md](program.md) shows the verbs in use.
 
 Results go to standard output, remarks to standard error. The exit code is 0 after success, 1 after a failure, 2 after
@@ -41,18 +43,42 @@ def verbs_below(text):
     return re.findall(r"^  (\S+)", found[1], re.MULTILINE) if found else []
 
 
-def sections(program, verb=()):
-    text = help_of(program, verb)
+def without_repeated(text, verb, seen):
+    """The help with the flags that an earlier verb describes in the same words named only, below its other ones."""
+    blocks = []
+    for block in text.split("\n\n"):
+        title, *lines = block.split("\n")
+        flags = re.findall(r"^  -.*\n?(?:   .*\n?)*", "\n".join(lines), re.MULTILINE)
+        if not title.endswith(":") or not flags:
+            blocks.append(block)
+            continue
+        kept, repeated = [], {}
+        for flag in (flag.rstrip("\n") for flag in flags):
+            known = seen.setdefault(flag, verb)
+            if known == verb:
+                kept.append(flag)
+            else:
+                repeated.setdefault(known, []).append(re.match(r"  (?:-\w,)?(\S+)", flag)[1])
+        for known, names in repeated.items():
+            kept += textwrap.wrap(f"as '{known}': {', '.join(names)}", 118, initial_indent="  ",
+                                  subsequent_indent="    ", break_on_hyphens=False)
+        blocks.append("\n".join([title, *kept]))
+    return "\n\n".join(blocks)
+
+
+def sections(program, seen, verb=()):
+    text = without_repeated(help_of(program, verb), " ".join(["penstock", *verb]), seen)
     name = " ".join(["penstock", *verb])
     yield f"{'#' * (1 + max(1, len(verb)))} {name}\n\n```text\n{text}\n```\n"
     for further in verbs_below(text):
-        yield from sections(program, (*verb, further))
+        yield from sections(program, seen, (*verb, further))
         if further == PROFILE[0] and not verb:
-            yield f"### penstock plan --profile\n\n```text\n{help_of(program, PROFILE)}\n```\n"
+            text = without_repeated(help_of(program, PROFILE), "penstock plan --profile", seen)
+            yield f"### penstock plan --profile\n\n```text\n{text}\n```\n"
 
 
 def page(program):
-    return "\n".join([HEADER, *sections(program)])
+    return "\n".join([HEADER, *sections(program, {})])
 
 
 if __name__ == "__main__":
