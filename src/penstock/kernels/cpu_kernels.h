@@ -22,7 +22,7 @@ bool has_kernel(LinearKernel kernel);
 /// for tensors on other devices. library: always.
 bool can_compute(LinearKernel kernel, const torch::Tensor& x_or_dy, bool has_bias);
 
-/// x or dy, [..., features], in the memory order that `kernel` reads; the tensor itself where it has this order.
+/// x or dy, [..., features], in the memory order that `kernel` reads; the tensor itself if it has this order.
 torch::Tensor arranged_for(LinearKernel kernel, const torch::Tensor& x_or_dy);
 
 /// y = x w^T + b: [..., out] of x [..., in], weight [out, in] and bias [out] or undefined. `kernel` can compute x.
@@ -49,7 +49,7 @@ struct WeightProduct {
   const std::vector<torch::Tensor>& dy;
 };
 
-/// Adds dw to `sum` [out, kh, kw, in], contiguous, or overwrites it where `is_first`.
+/// Adds dw to `sum` [out, kh, kw, in], contiguous, or overwrites it if `is_first`.
 void add_convolution_weight_gradient(torch::Tensor& sum, bool is_first, const WeightProduct& product,
                                      const ConvolutionGeometry& geometry, ConvolutionKernel kernel);
 

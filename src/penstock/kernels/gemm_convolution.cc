@@ -1,5 +1,5 @@
 // Convolutions as matrix products over images in the layout [n, height, width, channels], for micro-batches: many
-// channels and small images, where a library's own kernels are slow.
+// channels and small images, for which a library's own kernels are slow.
 //
 // Two ways to compute the same sums, with a weight [out, kh, kw, in]:
 //   columns           im2col: every output pixel's window becomes a row of kh*kw*in values, followed by one product

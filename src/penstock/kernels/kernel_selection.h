@@ -71,7 +71,7 @@ class KernelSelection {
 
   bool is_tuned() const { return is_tuned_; }
   void choose(const ConvolutionShape& shape, Product product, ConvolutionKernel kernel);
-  /// LibTorch's where no kernel was chosen.
+  /// LibTorch's if no kernel was chosen.
   ConvolutionKernel kernel_for(const ConvolutionShape& shape, Product product) const;
 
   void choose(const LinearShape& shape, LinearKernel kernel) { linears_[shape] = kernel; }

@@ -10,7 +10,7 @@ bool has_cpu_kernels() { return has_kernel(LinearKernel::bias_apart); }
 void require_kernels(Kernels kernels) {
   require<ConfigError>(kernels == Kernels::fixed || has_cpu_kernels(),
                        "tuned kernels were requested (--kernels tuned, Kernels::tuned, or a plan with kernels), and "
-                       "this Penstock was built without them (PENSTOCK_CPU_KERNELS=OFF): give --kernels fixed or "
+                       "this Penstock was built without them (PENSTOCK_CPU_KERNELS=OFF): set --kernels fixed or "
                        "Kernels::fixed, or build with -DPENSTOCK_CPU_KERNELS=ON");
 }
 
@@ -18,7 +18,7 @@ std::shared_ptr<const KernelSelection> kernels_from(Kernels kernels, const std::
   if (kernels == Kernels::fixed) return std::make_shared<const KernelSelection>();
   require_kernels(kernels);
   require<ConfigError>(!selection.empty(),
-                       "tuned kernels are selected by measuring: give the options to autotune() "
+                       "tuned kernels are selected by measuring: pass the options to autotune() "
                        "first, or set kernel_selection");
   const KernelSelection chosen = KernelSelection::from_text(selection);
   require<ConfigError>(has_kernel(LinearKernel::no_pack) || !chosen.has(LinearKernel::no_pack),

@@ -20,7 +20,7 @@ void require_kernels(Kernels kernels);
 
 class KernelSelection;
 
-/// The selection that layers use: LibTorch's kernels with Kernels::fixed, otherwise that of the text `selection`
+/// The selection that layers use: LibTorch's kernels with Kernels::fixed, otherwise the one of the text `selection`
 /// (KernelSelection::to_text). Throws ConfigError for tuned kernels with an empty selection and for kernels that this
 /// build lacks, and DataError for a malformed selection.
 std::shared_ptr<const KernelSelection> kernels_from(Kernels kernels, const std::string& selection);

@@ -5,7 +5,7 @@
 namespace penstock {
 namespace {
 
-/// into = a b, or into += a b where `written`. The matrices may have any strides.
+/// into = a b, or into += a b if `written`. The matrices may have any strides.
 void multiply(const torch::Tensor& into, bool written, const torch::Tensor& a, const torch::Tensor& b) {
   float one = 1, old = written ? 1 : 0;
   bli_sgemm(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, into.size(0), into.size(1), a.size(1), &one, a.data_ptr<float>(),

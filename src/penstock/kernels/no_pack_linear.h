@@ -2,7 +2,7 @@
 //
 // A library for large products first packs the weights into another order. For the 16 rows of a micro-batch that copy
 // costs as much as the product. BLIS has kernels that need no packing (its docs/PerformanceSmall.md); they are the
-// fastest where the rows of each feature of x and y are contiguous, so that a register holds rows of one feature.
+// fastest if the rows of each feature of x and y are contiguous, so that a register holds rows of one feature.
 #pragma once
 
 #include <torch/types.h>

@@ -33,12 +33,12 @@ class Gradients {
   /// The leaves of all uses that require gradients, in graph order: the inputs of a backward pass.
   const Tensors& leaves() const { return leaves_; }
   const std::vector<TrainedParameter>& parameters() const { return parameters_; }
-  /// The index of `leaf` in leaves(); none where leaves() does not contain it.
+  /// The index of `leaf` in leaves(); none if leaves() does not contain it.
   std::optional<std::size_t> use_of(const torch::Tensor& leaf) const;
 
   /// Discards the accumulated gradients.
   void begin_step();
-  /// Multiplies the accumulated gradients by `factor`, before those of a further batch are added.
+  /// Multiplies the accumulated gradients by `factor`, before a further batch adds to them.
   void scale(double factor);
   /// The number of calls of begin_step(), which identifies values that are computed once per step.
   std::uint64_t step() const { return step_; }
@@ -46,18 +46,18 @@ class Gradients {
   void add(std::size_t use, torch::Tensor gradient);
   /// Adds the product of the matrices a and b, without a temporary.
   void add_product(std::size_t use, const torch::Tensor& a, const torch::Tensor& b);
-  /// Calls `write`, which adds to the buffer of one use, or overwrites all of it where `is_first`.
+  /// Calls `write`, which adds to the buffer of one use, or overwrites all of it if `is_first`.
   void add_by(std::size_t use, const std::function<void(torch::Tensor& buffer, bool is_first)>& write);
   /// Adds one micro-batch's gradients, one per leaf; undefined ones add nothing, and sparse ones are made dense.
-  /// Gradients that come before those of an earlier micro-batch wait for these, so that sums are always made in
+  /// Gradients that come before an earlier micro-batch's wait for them, so that sums are always made in
   /// ascending order. To be called once for every micro-batch of a step, counted from 0.
   void add_in_order(std::size_t micro_batch, Tensors gradients);
-  /// The bytes of the gradients that wait for those of earlier micro-batches.
+  /// The bytes of the gradients that wait for earlier micro-batches.
   std::int64_t waiting_bytes() const;
 
-  /// The accumulated gradient of one use; undefined where nothing was added. Shares the buffer's memory.
+  /// The accumulated gradient of one use; undefined if nothing was added. Shares the buffer's memory.
   torch::Tensor of_use(std::size_t use) const { return written_[use] ? buffers_[use] : torch::Tensor(); }
-  /// By parameter: the sum over its uses, in graph order. Undefined where nothing was added, and for tied parameters,
+  /// By parameter: the sum over its uses, in graph order. Undefined if nothing was added, and for tied parameters,
   /// whose other uses are on other stages.
   Tensors sum_uses() const;
 

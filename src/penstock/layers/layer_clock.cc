@@ -39,7 +39,7 @@ void LayerClock::ran(std::size_t call, std::int64_t begin, const std::vector<tor
   }
 }
 
-// The time before the first output gradient, mostly that of the loss, counts for the last call.
+// The time before the first output gradient, mostly the loss's, counts for the last call.
 void LayerClock::begin_backward() {
   for (Samples& samples : samples_) samples.backward.push_back(0);
   current_ = samples_.empty() ? 0 : samples_.size() - 1;

@@ -37,7 +37,7 @@ class LayerClock {
   /// The time; on a device the number of a mark, whose time read_marks() reads.
   std::int64_t now() { return marks_ ? marks_->mark() : now_ns(); }
   /// Records a call's forward, which began at `begin` of now(), and watches those `outputs` that require gradients and
-  /// are not among its `inputs`. Does nothing within a backward pass, where recomputed calls run again.
+  /// are not among its `inputs`. Does nothing within a backward pass, in which recomputed calls run again.
   void ran(std::size_t call, std::int64_t begin, const std::vector<torch::Tensor>& outputs,
            const std::vector<torch::Tensor>& inputs);
   /// To be called around the backward pass of one micro-batch.

@@ -52,7 +52,7 @@ struct SegmentNode : torch::autograd::Function<SegmentNode> {
   }
 };
 
-/// A differentiable copy, with the same strides where possible, because results depend on strides bitwise.
+/// A differentiable copy, with the same strides if possible, because results depend on strides bitwise.
 torch::Tensor copy_of(const torch::Tensor& value) {
   const bool repeats = std::ranges::count(value.strides(), 0) > 0;
   if (value.is_non_overlapping_and_dense() || repeats) return value.clone();

@@ -2,14 +2,14 @@
 // rest; B or I runs them again with a graph and differentiates that.
 //
 //   F   inputs -> [ call call call ] -> outputs        stored: the inputs, and the buffers that the calls will change
-//   B   inputs -> [ call call call ] -> outputs        again, the same bits; then backward through these alone
+//   B   inputs -> [ call call call ] -> outputs        again, the same bits; then backward through these only
 //
 // Results are bitwise those without recompute. F computes the same values, without a graph, and drops each one after
 // its last reader. The second run draws the random numbers of the first (model/random_place.h), uses its precision and
 // its buffers, and changes nothing but gradients (running statistics are updated once).
 //
 // Some kernels compute other bits without a graph (on some processors, oneDNN's LSTM). So the first F runs the calls in
-// both ways and compares; where the results differ, every F of the segment builds a graph, and drops it.
+// both ways and compares; if the results differ, every F of the segment builds a graph, and drops it.
 //
 // Without a graph F cannot see which outputs require gradients. So the first F builds a graph, drops it at its end and
 // records the answer; so does every later F whose inputs and parameters require gradients in a combination that is new,

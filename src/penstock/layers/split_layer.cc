@@ -9,7 +9,7 @@ namespace penstock {
 namespace {
 
 struct SplitNode : torch::autograd::Function<SplitNode> {
-  /// The weight is an argument so that the output requires a gradient even where the input does not.
+  /// The weight is an argument so that the output requires a gradient even if the input does not.
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& input,
                                const torch::Tensor&, const Saved& saved) {
     context->saved_data["saved"] = c10::IValue::make_capsule(saved);

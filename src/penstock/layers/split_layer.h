@@ -1,4 +1,4 @@
-// Layers whose backward pass is split: I computes the gradient of the input, W those of the weights, later.
+// Layers whose backward pass is split: I computes the gradient of the input, and W, later, the weights' gradients.
 //
 // A linear layer, a convolution and an embedding spend half of their backward pass, or all of it, on weight gradients,
 // which no other stage waits for. Such a layer becomes an autograd node whose backward computes the input's gradient
@@ -28,7 +28,7 @@ struct SavedForWeights : torch::CustomClassHolder {
   torch::Tensor input;
   std::int64_t version = 0;                             // version of the input when F read it
   c10::ScalarType input_type = c10::ScalarType::Float;  // before autocast
-  torch::Tensor output_gradient;                        // set by I; undefined where the backward pass skips the layer
+  torch::Tensor output_gradient;                        // set by I; undefined if the backward pass skips the layer
   bool weights_now = false;                             // B: W runs within I
 
   void clear() {
@@ -66,8 +66,8 @@ class SplitLayer {
   /// An input or an output's gradient in the memory order that the kernels need; mostly the tensor itself.
   virtual torch::Tensor arranged(const torch::Tensor& tensor) const { return tensor; }
 
-  /// W for one micro-batch or, fused, for several in this order, with one product over all of them where shapes allow.
-  /// Adds to the Gradients of the constructor, and clears `saved`. Throws ScheduleError where an input was changed in
+  /// W for one micro-batch or, fused, for several in this order, with one product over all of them if shapes allow.
+  /// Adds to the Gradients of the constructor, and clears `saved`. Throws ScheduleError if an input was changed in
   /// place after F read it.
   void weight_gradients(std::span<const Saved> saved) const;
 
@@ -83,7 +83,7 @@ class SplitLayer {
 
   /// Whether autocast changes the type in which the layer computes.
   virtual bool follows_autocast() const { return true; }
-  /// Whether compute() replaces the module's forward even where the parameters are not cast.
+  /// Whether compute() replaces the module's forward even if the parameters are not cast.
   virtual bool has_own_kernel(const torch::Tensor&) const { return false; }
   /// The layer's function with `parameters` instead of its own.
   virtual torch::Tensor compute(const torch::Tensor& input, const WeightAndBias& parameters) const = 0;
@@ -94,7 +94,7 @@ class SplitLayer {
   const WeightAndBias& parameters_for(const torch::Tensor& tensor) const;
   Gradients& gradients() const { return gradients_; }
   std::size_t weight_use() const { return weight_use_; }
-  /// None where the layer has no bias or the bias is frozen.
+  /// None if the layer has no bias or the bias is frozen.
   std::optional<std::size_t> bias_use() const { return bias_use_; }
   const KernelSelection& kernels() const { return *call_.kernels; }
 

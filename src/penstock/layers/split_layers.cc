@@ -34,7 +34,7 @@ class SplitLinear : public SplitLayer {
       : SplitLayer(call, {module.weight, module.bias}, gradients) {}
 
  private:
-  /// The selected kernel where it supports x, otherwise the library's.
+  /// The selected kernel if it supports x, otherwise the library's.
   LinearKernel kernel_for(const torch::Tensor& x) const {
     const LinearKernel kernel = kernels().kernel_for(LinearShape{weight().size(1), weight().size(0)});
     return can_compute(kernel, x, bias().defined()) ? kernel : LinearKernel::library;
@@ -100,7 +100,7 @@ struct Window {
   std::int64_t groups = 1;
 };
 
-/// None where the padding is not a number of zeros per side.
+/// None if the padding is not a number of zeros per side.
 template <std::size_t D, class Impl>
 std::optional<Window> window_of(const Impl& module) {
   const auto& options = module.options;

@@ -23,7 +23,7 @@ struct Autocast {
 /// The autocast mode for layers of `precision` on `device`.
 Autocast autocast_for(Precision precision, c10::DeviceType device);
 
-/// Throws ConfigError where LibTorch does not support `precision` on `device`.
+/// Throws ConfigError if LibTorch does not support `precision` on `device`.
 void require_precision(Precision precision, c10::DeviceType device);
 
 /// Whether `type` is a 16-bit type that autocast computes in.

@@ -44,7 +44,7 @@ bool is_null(const F& function) {
 
 }  // namespace traits
 
-/// Wraps any callable of (outputs, targets) or of (outputs) alone. A parameter of type torch::Tensor receives the first
+/// Wraps any callable of (outputs, targets) or of (outputs). A parameter of type torch::Tensor receives the first
 /// output or target, a std::vector of tensors receives all of them:
 /// `[](const torch::Tensor& output, const torch::Tensor& target) { ... }`,
 /// `[](const std::vector<torch::Tensor>& outputs) { ... }`.
@@ -115,7 +115,7 @@ class BatchFunction {
   TargetUse targets_ = TargetUse::none;
 };
 
-/// As BatchFunction, for a callable that computes a number from the targets alone: from the first one (torch::Tensor)
+/// As BatchFunction, for a callable that computes a number from the targets: from the first one (torch::Tensor)
 /// or from all (std::vector of tensors).
 class TargetFunction {
  public:

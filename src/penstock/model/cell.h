@@ -43,7 +43,7 @@ class Cell {
   /// torch::nn::Sequential), and each run of other layers and functions between those.
   RecomputeAnnotation recompute;
 
-  // The functions below serve the network on one device, as those of torch::nn::Module do. Layers that are not built
+  // The functions below serve the network on one device, as torch::nn::Module's do. Layers that are not built
   // yet are built with initial values from `seed`; `seed` has no effect on layers that are built already. A Pipeline
   // that is made from this Cell afterwards starts from these values and trains the parameters that require gradients.
 
@@ -80,7 +80,7 @@ class Cell {
   }
   Layer add_factory(const std::string& name, LayerFactory factory);
   /// Adds a trainable tensor whose initial value is the result of `make`. Random initial values depend on (seed, name),
-  /// as those of layers do.
+  /// as a layer's do.
   Parameter add_parameter(const std::string& name, std::function<torch::Tensor()> make);
   /// Adds an inner Cell, which must live as long as this one. Add it once, even if forward calls it several times.
   void add(const std::string& name, Cell& inner);

@@ -68,7 +68,7 @@ class TracedShapes {
   /// Without inputs in `sample`, no shape is known.
   explicit TracedShapes(const TraceSample& sample);
 
-  /// Runs the nodes up to that of `value` which did not run yet, in evaluation mode, with one layer built at a time.
+  /// Runs the nodes up to `value` that did not run yet, in evaluation mode, with one layer built at a time.
   /// Throws ScheduleError with the reason if the shape is not known.
   TracedShape of(const Graph& graph, const ValueRef& value);
 

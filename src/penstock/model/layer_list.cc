@@ -307,7 +307,7 @@ class ListedLayers : public Folder {
     std::string possible;
     for (int count : takes) possible += (possible.empty() ? "" : " or ") + std::to_string(count);
     require<ScheduleError>(std::find(takes.begin(), takes.end(), given_) != takes.end(), "'", name, "' takes ",
-                           possible, takes.back() == 1 ? " value" : " values", ", but '", giver_, "' gives ",
+                           possible, takes.back() == 1 ? " value" : " values", ", but '", giver_, "' returns ",
                            counted(given_), ": put a function between them that takes ", given_,
                            " and returns as many as needed");
   }

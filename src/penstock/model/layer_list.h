@@ -141,8 +141,8 @@ requires(!std::same_as<Module, ExecutionSequence>) std::unique_ptr<Cell> layer_l
   return list_layers(traits::module_pointer(module), sequence, {callable_kind<Kinds>()...});
 }
 
-/// As above, from layer factories alone: a process builds the layers of its own stages and never holds the others.
-/// Initial values depend on (seed, name), as those of a Cell's layers do.
+/// As above, from layer factories only: a process builds the layers of its own stages and never holds the others.
+/// Initial values depend on (seed, name), as with a Cell's layers.
 ///
 ///   auto network = layer_list({{"in", [] { return torch::nn::Linear(784, 512); }}, {flatten, "front"}, ...
 std::unique_ptr<Cell> layer_list(const ExecutionSequence& sequence);

@@ -111,7 +111,7 @@ void tie_values(torch::Tensor& parameter, const torch::Tensor& owner);
 /// The parameter called `name`. Throws ScheduleError, which names `layer` and its parameters, if there is none.
 torch::Tensor find_parameter(const torch::nn::Module& module, const std::string& name, const std::string& layer);
 
-/// Makes the parameters and buffers of `other` share the memory of those of `owner`; each module keeps its own
+/// Makes the parameters and buffers of `other` share the memory of `owner`'s; each module keeps its own
 /// gradients. Throws ScheduleError if the modules differ in the names or shapes of their tensors.
 void share_values(torch::nn::Module& other, const torch::nn::Module& owner);
 /// Copies the values and requires_grad of all parameters and buffers. Throws like share_values.

@@ -12,11 +12,11 @@
 namespace penstock {
 
 /// For one micro-batch, `sum` computes the sum of the samples' losses (a scalar tensor) and `weight` the divisor of the
-/// mean (the number of samples, or of tokens that count), which depends on the targets alone. The loss of a batch is
+/// mean (the number of samples, or of tokens that count), which depends only on the targets. The loss of a batch is
 /// the total of all sums divided by the total of all weights. Ranks call both functions from several threads.
 struct Loss {
   std::string name;
-  /// A function of (outputs, targets) or of the outputs alone; each argument is the first tensor or the list of all
+  /// A function of (outputs, targets) or of the outputs; each argument is the first tensor or the list of all
   /// (model/batch_function.h).
   BatchFunction<torch::Tensor> sum;
   /// A function of the first target or of all targets. Empty: the number of samples.

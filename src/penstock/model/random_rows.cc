@@ -7,7 +7,7 @@ namespace penstock {
 
 namespace {
 
-/// The number of samples along `dimension` of `like`; throws if it is not that of the micro-batch.
+/// The number of samples along `dimension` of `like`; throws if the micro-batch has another number.
 std::int64_t samples_in(const torch::Tensor& like, std::int64_t dimension, bool flattened, const RandomPlace& place,
                         std::string_view what) {
   const std::int64_t entries = like.dim() == 0 ? 1 : like.size(dimension);
@@ -31,7 +31,7 @@ std::int64_t samples_in(const torch::Tensor& like, std::int64_t dimension, bool 
 struct Rows {
   std::int64_t samples = 0;
   std::int64_t width = 0;      // numbers per sample
-  std::int64_t dimension = 0;  // of `like`, that of the samples
+  std::int64_t dimension = 0;  // of `like`: the samples' dimension
 };
 
 Rows rows_of(const torch::Tensor& like, const SampleDimension& where, const RandomPlace& place, std::string_view what) {

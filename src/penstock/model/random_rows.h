@@ -23,7 +23,7 @@ struct SampleDimension {
 using FillRow = std::function<void(at::philox_engine& bits, float* numbers, std::int64_t count)>;
 
 /// Returns a tensor of the shape, dtype and device of `like`, filled sample by sample for `place` on the host. Throws
-/// ScheduleError, which names the call and `what`, if the dimension of `where` does not hold the samples of the
+/// ScheduleError, which names the call and `what`, if the dimension of `where` does not contain the samples of the
 /// micro-batch.
 torch::Tensor draw_by_sample(const torch::Tensor& like, const SampleDimension& where, const RandomPlace& place,
                              const FillRow& fill, std::string_view what);

@@ -103,9 +103,9 @@ class Value {
   Value unsqueeze(std::int64_t dimension) const;
   Value narrow(std::int64_t dimension, std::int64_t start, std::int64_t length) const;
   Value select(std::int64_t dimension, std::int64_t index) const;
-  /// Splits into parts of `size`, the last one smaller if necessary. `dimension` must not be that of the samples.
+  /// Splits into parts of `size`, the last one smaller if necessary. `dimension` must not be the samples' dimension.
   Values split(std::int64_t size, std::int64_t dimension) const;
-  /// Splits into `parts` parts. `dimension` must not be that of the samples.
+  /// Splits into `parts` parts. `dimension` must not be the samples' dimension.
   Values chunk(std::int64_t parts, std::int64_t dimension) const;
   Value matmul(const Value& other) const;
   Value masked_fill(const Value& mask, double value) const;

@@ -74,8 +74,8 @@ std::string write_layer_costs(const LayerCosts& costs);
 /// if that is too large.
 std::vector<int> candidate_micro_batches(const LayerCosts& costs);
 
-/// A hash of all costs, 16 hexadecimal digits. A plan contains that of the costs from which it was made. Throws like
-/// write_layer_costs().
+/// A hash of all costs, 16 hexadecimal digits. A plan contains the hash of the costs from which it was made.
+/// Throws like write_layer_costs().
 std::string fingerprint(const LayerCosts& costs);
 
 /// The names of optional settings of a trace that advise() reads: the layers of the stages in the format below, and the

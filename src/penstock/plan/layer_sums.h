@@ -13,7 +13,7 @@ namespace penstock {
 /// The mix of instructions by which a schedule computes gradients. The total cost of a micro-batch depends on it.
 struct GradientInstructions {
   double unsplit = 0;  // the share of backward passes that are a B; the others are an I and a W
-  double fused = 0;    // the share of W work at the cost of a W over the whole step; the rest is at that of single W's
+  double fused = 0;    // the share of W work at the cost of a W over the whole step; the rest is single W's
 
   friend auto operator<=>(const GradientInstructions&, const GradientInstructions&) = default;
 };
@@ -92,8 +92,8 @@ class LayerSums {
   bool has_backward_ = false;
 };
 
-/// The input of simulate() and the generators. StageCosts has one value for all messages: that of the most expensive
-/// link that crosses ranks.
+/// The input of simulate() and the generators. StageCosts has one value for all messages: the cost of the most
+/// expensive link that crosses ranks.
 StageCosts stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage, const Stages& stages);
 
 /// The peak of the activations of one rank in bytes, rounded up. `stages` has the layers of the rank's stages, or of

@@ -20,7 +20,7 @@ struct LayerSize {
 using Partition = std::vector<StageId>;
 
 /// Minimises the number of parameters of the largest stage, exactly. No stage is empty, except if there are fewer
-/// layers than stages; then the result is that of partition_uniformly. Among the optimal partitions, it chooses the
+/// layers than stages; then the result is partition_uniformly's. Among the optimal partitions, it chooses the
 /// most even one (the smallest sum of squared stage sizes), then the one whose last stages have the fewest layers, so
 /// that a layer without parameters, such as an activation, stays with the previous layer.
 /// `layers` are in order of execution. Throws ScheduleError if stages < 1 and for a negative size.
@@ -38,7 +38,7 @@ Partition partition_layers(std::string_view partition, const std::vector<LayerSi
 
 /// The objective of a partition.
 enum class PartitionKind {
-  time,        // minimises the time of the slowest rank within the memory cap, then that of the slowest stage
+  time,        // minimises the time of the slowest rank within the memory cap, then the time of the slowest stage
   uniform,     // equal numbers of layers
   parameters,  // minimises the parameter bytes of the largest stage
   memory,      // minimises the memory of the fullest rank; tried if none of the others fits

@@ -26,7 +26,7 @@ std::vector<MemoryLimit> memory_limits(const PlanConstraints& constraints) {
   return limits;
 }
 
-/// The layers of each stage as ranges. Throws ConfigError unless they are those of `costs`, in this order.
+/// The layers of each stage as ranges. Throws ConfigError unless they are the layers of `costs`, in this order.
 Stages ranges_of(const StageLayers& layers, const LayerCosts& costs) {
   Stages stages;
   int next = 0;
@@ -294,7 +294,7 @@ struct Base {
   Schedule instructions;
 };
 
-/// The attempts with a generator: one for each memory limit that gives a different schedule.
+/// The attempts with a generator: one for each memory limit that makes a different schedule.
 std::vector<Base> bases_of(const Generator& generator, const ScheduleShape& shape, const LayerCosts& costs,
                            const PlanConstraints& constraints) {
   std::vector<Base> bases;

@@ -58,7 +58,7 @@ struct Planned {
 Planned make_plan(const LayerCosts& costs, const PlanConstraints& constraints = {});
 
 /// The prediction for a step of `plan` with the layer costs `costs`. predict(make_plan(c).plan, c) is the plan's own
-/// prediction. Throws ConfigError if the names of the layers in `costs` are not those of the plan.
+/// prediction. Throws ConfigError if `costs` and the plan do not name the same layers.
 Prediction predict(const Plan& plan, const LayerCosts& costs);
 
 }  // namespace penstock

@@ -78,7 +78,7 @@ StagePartition StagePartitioner::smallest(const Schedule& schedule) {
   const RankCost bytes = [&](Rank rank, std::span<const LayerRange> stages) {
     return need(live[rank.index()], stages);
   };
-  // A lower bound: the parameters alone, in the unit of need().
+  // A lower bound: only the parameters, in the unit of need().
   const auto parameters = [&](LayerRange stage) {
     if (costs_.memory_cap_bytes) return sums_.parameter_bytes(stage) / divisor(*costs_.memory_cap_bytes);
     return activation_limit_ ? 0.0 : sums_.parameter_bytes(stage);

@@ -31,7 +31,7 @@ class StagePartitioner {
   StagePartitioner(const LayerCosts& costs, const LayerSums& sums, const std::optional<MemoryLimit>& limit = {});
 
   /// The distinct partitions among time, uniform and parameters; without time if no partition fits into memory. There
-  /// must be at least as many layers as stages. `schedule` gives the placement and the live micro-batches.
+  /// must be at least as many layers as stages. `schedule` states the placement and the live micro-batches.
   std::vector<StagePartition> partitions(const Schedule& schedule);
   /// The partition that needs the least memory on the fullest rank; of several limits, the least of the scarcest.
   StagePartition smallest(const Schedule& schedule);

@@ -12,7 +12,7 @@
 // The receiver may need messages in another order than that in which they are sent, because of skip links or of several
 // stages per rank. So receives are posted early, in the sender's order. With n posts per channel:
 //
-//   receives    those of the messages 0..n-1 are posted before the first instruction. Directly after take t, that of
+//   receives    the receives of messages 0..n-1 are posted before the first instruction. Directly after take t, that of
 //               message t + n is posted. So at most n receives of a channel are posted and not taken
 //   sends       a SEND posts its message and returns. At most n sends of a channel are posted and incomplete: the SEND
 //               of message k first waits until message k - n is complete

@@ -15,7 +15,7 @@ namespace penstock {
 std::vector<Channel> channels_of(const Schedule& schedule, const std::optional<Links>& links = {});
 
 /// The least number of posts per channel with which `schedule` runs to its end; 0 if it has no messages.
-/// ValidateOptions::posts checks a given number. The time is that of a few replays. Throws like channels_of().
+/// ValidateOptions::posts checks a given number. It takes the time of a few replays. Throws like channels_of().
 int least_posts(const Schedule& schedule, const std::optional<Links>& links = {});
 
 /// The dependencies of a schedule with channels. Throws like channels_of().

@@ -63,7 +63,7 @@ Links chain(int stages);
 Links links_of(const Schedule& schedule);
 /// The links of a lowered schedule that a pipeline has executed: those with messages, and neighbours on one rank.
 /// Unlike links_of(), which reads any file, it accepts stages without a link, such as one that reads the network's
-/// inputs alone.
+/// inputs only.
 Links executed_links(const Schedule& schedule);
 
 enum class EventKind : std::uint8_t {
@@ -151,7 +151,7 @@ class Dependencies {
   std::vector<Rank> rank_of_stage_;
   Links links_;                              // by producer
   Links incoming_;                           // the same, by consumer
-  std::vector<std::size_t> first_send_;      // S + 1 entries: where each stage's part of links_ begins
+  std::vector<std::size_t> first_send_;      // S + 1 entries: the begin of each stage's part of links_
   std::vector<std::size_t> first_incoming_;  // the same for incoming_
   std::vector<std::size_t> lane_;            // per link of links_; no_lane if both ends are on one rank
   std::vector<std::size_t> link_of_lane_;

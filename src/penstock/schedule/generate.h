@@ -1,5 +1,5 @@
 // The table of schedule generators. A generator places the stages on ranks and orders the compute instructions of each
-// rank; lower() adds the other instructions. Every generator gives a valid schedule for every p >= 1, every m >= 1 and
+// rank; lower() adds the other instructions. Every generator makes a valid schedule for every p >= 1, every m >= 1 and
 // every v between its min_chunks and max_chunks.
 #pragma once
 

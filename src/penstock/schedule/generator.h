@@ -32,12 +32,12 @@ struct Generator {
   Schedule (*generate)(const ScheduleShape&, const Tuning&);
   /// Per rank, the upper bound of live micro-batches; a micro-batch counts once for each chunk.
   std::vector<int> (*activation_bound)(const ScheduleShape&, const Tuning&);
-  bool fits_limit = false;  // true: the schedule adapts to Tuning; false: it depends on the shape alone
+  bool fits_limit = false;  // true: the schedule adapts to Tuning; false: it depends only on the shape
   int default_chunks = 1;
   int min_chunks = 1;
   int max_chunks = 1;
   /// The formula of the source for the idle time of a rank on the span, at C = 0, equal stages and m >= 2p; null if the
-  /// source gives none. The costs are those of one stage.
+  /// source states none. The costs are of one stage.
   double (*bubble_time)(const ScheduleShape&, const StageCosts&) = nullptr;
   /// The formulas as text, for tables: per rank, in the symbols p, v, m, F, I, W. Here F, I and W are those of a whole
   /// rank, the sums over its chunks.

@@ -1,6 +1,6 @@
 // One instruction of a schedule, and its text form: `2F0` (stage 2, forward, micro-batch 0), `2B0`, `2I0`, `2W0`,
 // `0W0-7`, `0SEND_F1`, `1RECV_F1`, `0SEND_F1>3`, `3RECV_F1<0`, `1SEND_B1`, `0RECV_B1`, `0REDUCE`, `0NORM`, `0STEP`. The
-// notation is that of torch.distributed.pipelining, extended by fused W, named skip links, NORM and STEP
+// notation is torch.distributed.pipelining's, extended by fused W, named skip links, NORM and STEP
 // (docs/schedule_format.md).
 #pragma once
 

@@ -35,7 +35,7 @@ Order with_messages(const Schedule& schedule, Rank rank, const Dependencies& dep
 
 Schedule lower(const Schedule& schedule, const Links& links, const LowerOptions& options) {
   require<ScheduleError>(!schedule.is_lowered(), "schedule '", schedule.name,
-                         "' is lowered already: lower what strip() gives");
+                         "' is lowered already: lower the result of strip()");
   for (const Order& order : schedule.orders)
     for (const Instruction& instruction : order)
       require<ScheduleError>(instruction.stage().value() < schedule.stage_count(), to_string(instruction),

@@ -23,7 +23,7 @@ Schedule lower(const Schedule& schedule, const Links& links, const LowerOptions&
 /// The same with the links 0>1>2>...
 Schedule lower(const Schedule& schedule, const LowerOptions& options = {});
 
-/// The compute instructions of `schedule` alone: the inverse of lower().
+/// Only the compute instructions of `schedule`: the inverse of lower().
 Schedule strip(const Schedule& schedule);
 
 }  // namespace penstock

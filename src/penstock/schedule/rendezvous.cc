@@ -26,7 +26,7 @@ std::size_t table_entry(const Instruction& message, const Dependencies& dependen
 ChannelMap::ChannelMap(const Schedule& schedule, const Dependencies& dependencies) {
   add_channels(schedule, dependencies);
   const auto m = static_cast<std::size_t>(schedule.micro_batches);
-  std::vector<int> place(number_.size() * m);  // of each message among those of its channel
+  std::vector<int> place(number_.size() * m);  // of each message in its channel
   for (const Order& order : schedule.orders)
     for (const Instruction& instruction : order) {
       if (!is_send(instruction.op())) continue;
@@ -91,7 +91,7 @@ Violation deadlock(const Schedule& schedule, const Reach& progress, const Waitin
   for (std::size_t named = 0; !seen[rank]; ++named) {
     seen[rank] = true;
     const std::optional<GridCell> needed = waiting.obstacle(progress.missing[rank]);
-    if (!needed) return {reason + ", which needs what no instruction gives", stuck};
+    if (!needed) return {reason + ", which needs a value that no instruction computes", stuck};
     stuck = {needed->rank, progress.reached[needed->rank.index()]};
     if (needed->rank.index() == rank)
       return {reason + say(", which needs ", to_string(instruction_at(*needed)), ", later on that rank"), stuck};
@@ -199,7 +199,7 @@ std::optional<Violation> find_lack_of_posts(const Schedule& schedule, const Depe
     return is_arrival(missing) ? find_taker(schedule, dependencies, missing)
                                : find_producer(schedule, dependencies, event);
   };
-  // A SEND halts only where its channel is full: what it sends was computed earlier on its rank.
+  // A SEND halts only when its channel is full: what it sends was computed earlier on its rank.
   const auto text = [&](const Instruction& waits) {
     if (!is_send(waits.op())) return to_string(waits);
     return say(to_string(waits), " (", to_string(map.channels()[map.number(waits, dependencies)]), " is full)");

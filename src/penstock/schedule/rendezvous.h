@@ -44,7 +44,7 @@ class ChannelMap {
 /// How ranks wait in the replay that came to a halt.
 struct Waiting {
   std::string title = "deadlock";
-  /// The next instruction that must run before an event happens; none if no instruction gives the event.
+  /// The next instruction that must run before an event happens; none if no instruction causes it.
   std::function<std::optional<GridCell>(std::size_t event)> obstacle;
   /// The text of an instruction that waits.
   std::function<std::string(const Instruction&)> text = [](const Instruction& waits) { return to_string(waits); };

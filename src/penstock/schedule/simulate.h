@@ -35,7 +35,7 @@ struct SimulateOptions {
 struct Simulation {
   double makespan = 0;  // from the first start on any rank to the last end on any rank
   double span = 0;      // the longest time of a rank from its own first start to its own last end (Zero Bubble's cost)
-  /// The idle share of rank time, 1 - sum of busy / (p * cost), where the cost is the makespan or the span. For equal
+  /// The idle share of rank time, 1 - sum of busy / (p * cost); the cost is the makespan or the span. For equal
   /// stages this is (cost - m(F+B)) / cost, as in the papers.
   double bubble_makespan = 0;
   double bubble_span = 0;

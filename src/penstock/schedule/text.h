@@ -20,7 +20,7 @@ Schedule read_schedule(std::string_view text);
 /// One instruction: all of `instruction` must be its text. Throws DataError, also for an overlap pair.
 Instruction parse_instruction(std::string_view instruction);
 
-/// Whether `source`, which a user gave as a schedule, is the path of a file and not the name of a generator: no
+/// Whether `source`, a user's name of a schedule, is the path of a file and not the name of a generator: no
 /// generator has this name, and it contains a '/' or '.' or there is such a file.
 bool is_schedule_file(const std::string& source);
 

@@ -90,7 +90,7 @@ std::string compute_table(const Schedule& schedule) {
   return text;
 }
 
-/// Moves receives inside a pair before it and sends behind it: in torch's format the two halves share one cell.
+/// Moves receives inside a pair before it and sends after it: in torch's format the two halves share one cell.
 Order with_closed_pairs(const Order& order) {
   Order closed;
   for (std::size_t k = 0; k < order.size(); ++k) {

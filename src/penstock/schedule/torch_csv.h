@@ -17,7 +17,7 @@ struct CsvOptions {
 };
 
 /// `schedule` as CSV. A fused W is expanded, REDUCE becomes REDUCE_GRAD, NORM and STEP are left out; messages inside an
-/// overlap pair move before it (RECV) or behind it (SEND). Rows end with CR LF, as torch's own do.
+/// overlap pair move before it (RECV) or after it (SEND). Rows end with CR LF, as torch's own do.
 /// Throws ScheduleError for skip links, which torch's parser would silently misread; for a rank without instructions;
 /// and, without `messages`, for a schedule that cannot run.
 std::string write_torch_csv(const Schedule& schedule, const CsvOptions& options = {});

@@ -4,7 +4,7 @@
 //   rank 0 | 0F0 0F1  .  0B0 0F2 0B1 0F3 0B2  .  0B3
 //   rank 1 |  .  1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3  .
 //
-// The makespan is (m + p - 1)(F + B), as that of GPipe, but stage s holds only min(m, p - s) live micro-batches.
+// The makespan is (m + p - 1)(F + B), as with GPipe, but stage s holds only min(m, p - s) live micro-batches.
 #include <algorithm>
 
 #include "penstock/schedule/generators/placement.h"

@@ -8,7 +8,8 @@
 //
 // Let F&B be the time of a pair and B = I + W, all for one chunk. The idle time is at most (p-1)(F&B + B - 3W) if
 // F <= 2I, W <= 2I, W <= F + I and m >= 2p. simulate() counts F&B = F + B, as if pairs did not overlap. A rank holds
-// 2p + 1 live micro-batches, counted per chunk. For m < 2p the order is that of 2p without the other micro-batches.
+// 2p + 1 live micro-batches, counted per chunk. For m < 2p the order is that of 2p micro-batches, without the missing
+// ones.
 #include <algorithm>
 #include <deque>
 

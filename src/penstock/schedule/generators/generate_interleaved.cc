@@ -5,7 +5,7 @@
 //   rank 0 | 0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1  .  2B2  .  2B3 0B2 0B3
 //   rank 1 |  .  1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3  .
 //
-// The bubble is that of 1F1B divided by v. Rank r runs 2(p - r - 1) + (v - 1)p forwards before its first pair of F and
+// The bubble is 1F1B's divided by v. Rank r runs 2(p - r - 1) + (v - 1)p forwards before its first pair of F and
 // B, and so holds at most one live micro-batch of a chunk more than that.
 //
 // The paper requires that p divides m. If it does not, the groups differ in size. With fixed phases, a group smaller

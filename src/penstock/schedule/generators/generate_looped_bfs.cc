@@ -5,7 +5,7 @@
 //   rank 0 | 0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3  .   .  2B0 2B1 2B2 2B3 0B0 0B1 0B2 0B3
 //   rank 1 |  .  1F0 1F1 1F2 1F3 3F0 3F1 3F2 3F3 3B0 3B1 3B2 3B3 1B0 1B1 1B2 1B3  .
 //
-// As in gpipe, backwards ascend. The bubble is that of GPipe divided by v; all m micro-batches of every chunk are live
+// As in gpipe, backwards ascend. The bubble is GPipe's divided by v; all m micro-batches of every chunk are live
 // at the same time. For m < p every chunk waits until its first micro-batch has passed all other ranks, for
 // p - m instructions.
 #include "penstock/schedule/generators/placement.h"

@@ -8,7 +8,7 @@
 //
 // The idle time on the span is (p - 1)(F + I - 2W), none if the three costs are equal. This holds for C = 0, m >= 2p
 // and W <= F. Every stage holds min(m, 2p - 1) micro-batches: up to 2(p - s) - 1 between F and I, the others between I
-// and W. For m < 2p the first stages run all forwards first; for m <= 2 the order is that of ZB-H1.
+// and W. For m < 2p the first stages run all forwards first; for m <= 2 the order is ZB-H1's.
 #include <algorithm>
 
 #include "penstock/schedule/generators/placement.h"

@@ -19,7 +19,7 @@ struct Pass {
   MicroBatch micro_batch;
 };
 
-/// The passes of every rank, in the order of its forwards, which is also that of its backwards.
+/// The passes of every rank, in the order of its forwards; its backwards have the same order.
 std::vector<Pass> passes_of(const ScheduleShape& shape, const Groups& groups);
 Instruction forward_of(const ScheduleShape& shape, Rank rank, const Pass& pass);
 Instruction backward_of(const ScheduleShape& shape, Rank rank, const Pass& pass);
@@ -29,7 +29,7 @@ struct GreedyOptions {
   int most = 1;           // the upper bound of live micro-batches of chunks on a rank
 };
 
-/// Simulates all ranks at F = 1 and B = 2. A rank keeps the order of its forwards and that of its backwards, and runs
+/// Simulates all ranks at F = 1 and B = 2. A rank keeps the order of its forwards and of its backwards, and runs
 /// whichever of the two next ones is ready first; if both are, it alternates. A forward waits while the rank holds
 /// `most` micro-batches. None if the ranks block each other. The time is proportional to instructions x log(ranks).
 std::optional<Schedule> interleave_greedily(const ScheduleShape& shape, const Groups& groups,

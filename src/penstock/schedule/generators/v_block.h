@@ -22,7 +22,7 @@ struct VBlock {
 
 struct VPattern {
   std::vector<VBlock> block_of_rank;
-  /// The upper bound of live micro-batches of chunks on a rank. The repeated blocks alone do not exceed it.
+  /// The upper bound of live micro-batches of chunks on a rank. The repeated blocks do not exceed it.
   int memory = 0;
   /// W's, which free memory for forwards, keep their position until the last forward on this leg; after that, all other
   /// instructions precede them.
