@@ -185,11 +185,11 @@ TEST(LayerList, functions_of_several_values) {
   EXPECT_EQ(run(*network, torch::tensor({{5.0, 3.0}})).item<double>(), 2);
 
   const std::string text = error_text<ScheduleError>([&] { layer_list(module, {"a", halves, twice}); });
-  EXPECT_TRUE(says(text, "'a.behind' takes 1 value, but 'a.behind' gives 2 values", "put a function")) << text;
+  EXPECT_TRUE(says(text, "'a.behind' takes 1 value, but 'a.behind' returns 2 values", "put a function")) << text;
   EXPECT_TRUE(says(error_text<ScheduleError>([&] {
                      layer_list(module, {"a", difference});
                    }),
-                   "'a.behind' takes 2 values, but 'a' gives 1 value"));
+                   "'a.behind' takes 2 values, but 'a' returns 1 value"));
 }
 
 TEST(LayerList, refuses_a_wrong_number_of_values) {
@@ -201,7 +201,7 @@ TEST(LayerList, refuses_a_wrong_number_of_values) {
   EXPECT_TRUE(says(error_text<ScheduleError>([&] {
                      layer_list(module, {"lstm", "out"});
                    }),
-                   "'out' takes 1 value, but 'lstm' gives 3 values"));
+                   "'out' takes 1 value, but 'lstm' returns 3 values"));
   const auto output = [](const torch::Tensor& x, const torch::Tensor&, const torch::Tensor&) { return x; };
   const torch::Tensor x = torch::randn({5, 3, 4});
   EXPECT_TRUE(
