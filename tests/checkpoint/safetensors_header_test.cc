@@ -123,18 +123,18 @@ TEST(SafetensorsHeader, refuses_what_is_not_exactly_the_format) {
     std::string json, message;
   };
   for (const Case& one : {
-           Case{"\xef\xbb\xbf{}", "no JSON object"},
+           Case{"\xef\xbb\xbf{}", "not a JSON object"},
            {std::string("{}\0", 3), "a NUL at byte 10"},
-           {"{} {}", "no JSON object: not JSON at its byte"},
-           {"3", "no JSON object"},
+           {"{} {}", "not a JSON object: not JSON at its byte"},
+           {"3", "not a JSON object"},
            {R"({"w":[)" + entry + "]}", "tensor 'w': its header is not an object"},
            {R"({"w":{"dtype":{},"shape":[2],"data_offsets":[0,8]}})", "no valid \"dtype\""},
            {R"({"w":{"dtype":"F32","shape":{},"data_offsets":[0,8]}})", "no valid \"shape\""},
            {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":8}})", "no valid \"data_offsets\""},
            {R"({"w":{"dtype":"F32","shape":[2]}})", "no valid \"data_offsets\""},
-           {R"({"w":{"dtype":"F32","shape":[[2]],"data_offsets":[0,8]}})", "has a list where"},
-           {R"({"w":{"dtype":"F32","shape":["2"],"data_offsets":[0,8]}})", "has \"2\" where"},
-           {R"({"w":{"dtype":"F32","shape":[null],"data_offsets":[0,8]}})", "has null where"},
+           {R"({"w":{"dtype":"F32","shape":[[2]],"data_offsets":[0,8]}})", "has a list, but"},
+           {R"({"w":{"dtype":"F32","shape":["2"],"data_offsets":[0,8]}})", "has \"2\", but"},
+           {R"({"w":{"dtype":"F32","shape":[null],"data_offsets":[0,8]}})", "has null, but"},
            {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8,8]}})", "has 3 data_offsets"},
            {R"({"w":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "has \"dtype\" twice"},
            {R"({"w":)" + entry + R"(,"w":)" + entry + "}", "has tensor 'w' twice"},
@@ -181,7 +181,7 @@ TEST(SafetensorsHeader, refuses_promises_before_it_allocates) {
     many += R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
   }
   EXPECT_TRUE(says(refusal(many + "}", 0), "more than 250000 tensors"));
-  EXPECT_TRUE(says(refusal(std::string(1'000'000, '['), 0), "no JSON object"));
+  EXPECT_TRUE(says(refusal(std::string(1'000'000, '['), 0), "not a JSON object"));
 }
 
 TEST(ReadFile, refuses_what_is_no_file_of_the_checkpoint) {

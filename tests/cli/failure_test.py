@@ -104,7 +104,7 @@ class Misuse(ProgramRuns):
                 with self.subTest(verb=verb, flag=flag, number=number):
                     if flag not in seen:
                         self.assertRegex(self.complaint_of(*verb, f"--{flag}", number),
-                                         f"^--{flag}: .*{number}.*(too large|not in range|give a positive)")
+                                         f"^--{flag}: .*{number}.*(too large|not in range|pass a positive)")
                 seen.add(flag)
         self.assertLessEqual({"steps", "epochs", "stages", "lr", "warmup", "deadline", "top-k", "warm-up"}, seen)
         for verb in (["plan"], ["simulate"], ["schedule", "show"], ["schedule", "table"]):

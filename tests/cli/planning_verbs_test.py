@@ -234,9 +234,9 @@ class PlanningVerbs(unittest.TestCase):
     def test_a_file_and_flags_that_contradict_it(self):
         self.write("x.sched", SCHED)
         self.assertEqual(self.complaint_of("schedule", "show", "x.sched", "--stages", "3"),
-                         "x.sched has 2 pipeline ranks, but --stages says 3: leave --stages out or give 2")
+                         "x.sched has 2 pipeline ranks, but --stages says 3: leave --stages out or pass 2")
         self.assertEqual(self.complaint_of("schedule", "show", "x.sched", "--micro-batches", "3"),
-                         "x.sched has 2 micro-batches, but --micro-batches says 3: leave --micro-batches out or give 2")
+                         "x.sched has 2 micro-batches, but --micro-batches says 3: leave --micro-batches out or pass 2")
         self.assertEqual(self.complaint_of("schedule", "show", "x.sched", "--chunks", "2"),
                          "x.sched has 2 stages on 2 pipeline ranks, but --chunks says 2 on each: leave --chunks out")
         self.output_of("schedule", "show", "x.sched", "--stages", "2", "--micro-batches", "2", "--chunks", "1")

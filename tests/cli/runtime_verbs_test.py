@@ -275,7 +275,7 @@ class RuntimeVerbs(ProgramRuns):
         for flags in (["--kernels", "tuned"], ["--plan", "x.plan"]):
             code, out, err = self.run_program(*job, *flags)
             self.assertEqual((code, out), (2, ""))
-            self.assertIn("built without them (PENSTOCK_CPU_KERNELS=OFF): give --kernels fixed", err)
+            self.assertIn("built without them (PENSTOCK_CPU_KERNELS=OFF): set --kernels fixed", err)
         for flags in (["--kernels", "fixed", "--plan", "x.plan"], ["--schedule", "auto", "--stages", "2"]):
             self.assertEqual(json.loads(self.output_of(*job, *flags))["kernels"], "fixed")
 

@@ -129,7 +129,7 @@ class Bombs(unittest.TestCase):
         path = self.write("long.json", b"[" + b"0," * (LONG_JSON // 2) + b"0]")
         code, text, peak, _ = measured(["trace", "report", path], ADDRESS_SPACE)
         self.assertEqual((code, text.count("\n")), (2, 1), text)
-        self.assertIn("no JSON object", text)
+        self.assertIn("not a JSON object", text)
         self.assertLess(peak, LONG_JSON + MOST_BYTES)
 
     def test_json_takes_a_multiple_of_its_size_at_most(self):
