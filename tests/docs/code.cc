@@ -139,9 +139,9 @@ struct Tied : ps::Cell {
 }
 
 [[maybe_unused]] void layouts(ps::PipelineOptions& options) {
-  options.input_layout = {ps::AlongDim{1}, ps::Whole{}};  // [T, n, C]; a [T, T] mask for every micro-batch
-  options.target_layout = {ps::AlongDim{1}};
-  options.output_layout = {ps::AlongDim{1}};              // how infer() joins its rows
+  options.batch_dims = {.inputs = {1, std::nullopt},  // [T, n, C]; a [T, T] mask for every micro-batch
+                        .targets = {1},
+                        .outputs = {1}};              // how infer() joins its rows
 }
 
 [[maybe_unused]] void hooks(ps::World& world, ps::Trainer& trainer) {

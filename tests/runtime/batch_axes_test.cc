@@ -1,4 +1,4 @@
-// Batches of any shape: several or no inputs and targets, Whole tensors, and samples along another dimension.
+// Batches of any shape: several or no inputs and targets, tensors without samples, and samples along another dimension.
 #include <gtest/gtest.h>
 
 #include "penstock/penstock.h"
@@ -103,9 +103,7 @@ const Loss two_targets_loss{"two_targets", two_targets};  // weighs samples
 PipelineOptions time_first_options(const Layout& layout) {
   PipelineOptions options = options_for(layout);
   options.inputs = 3;
-  options.input_layout = {AlongDim{1}, Whole{}};  // the third: along dimension 0
-  options.target_layout = {AlongDim{1}};
-  options.output_layout = {AlongDim{1}, AlongDim{1}};
+  options.batch_dims = {.inputs = {1, std::nullopt}, .targets = {1}, .outputs = {1, 1}};  // the third input: 0
   return options;
 }
 
@@ -185,7 +183,7 @@ TEST(BatchAxes, misuse_throws_before_any_message_is_sent) {
   Tensors inputs = time_first_inputs(), targets = time_first_targets();
   const auto evaluate = [&] { pipeline.evaluate(inputs, targets).wait(); };
   inputs[2] = torch::ones({samples - 1, length});
-  EXPECT_TRUE(says(told(pipeline, evaluate), "number 0 of the inputs has 11 rows and number 2 has 10", "Whole"));
+  EXPECT_TRUE(says(told(pipeline, evaluate), "number 0 of the inputs has 11 rows and number 2 has 10", "batch_dims"));
   inputs = time_first_inputs();
   inputs[0] = torch::ones({3});
   EXPECT_TRUE(says(told(pipeline, evaluate), "number 0 of the inputs has sizes [3]", "along dimension 1"));
@@ -201,16 +199,16 @@ TEST(BatchAxes, misuse_throws_before_any_message_is_sent) {
       says(told(pipeline, [&] { pipeline.evaluate(inputs, {}, {correct}).wait(); }), "metric 'correct'", "has none"));
   EXPECT_TRUE(says(error_text<ConfigError>([&] {
                      PipelineOptions options;
-                     options.input_layout = {AlongDim{-1}};
+                     options.batch_dims.inputs = {-1};
                      Pipeline(world, network, two_targets_loss, options);
                    }),
                    "dimension -1", "count dimensions from 0"));
   EXPECT_TRUE(says(error_text<ConfigError>([&] {
                      PipelineOptions options = time_first_options({2});
-                     options.input_layout = {Whole{}, Whole{}, Whole{}, Whole{}};
+                     options.batch_dims.inputs = SampleDims(4);
                      Pipeline(world, network, two_targets_loss, options);
                    }),
-                   "input_layout has 4 entries", "3 inputs"));
+                   "batch_dims has 4 dimensions for inputs", "takes 3"));
   AutoEncoder small;
   Pipeline labelled(world, small, squared_error, {.partition = "uniform"});
   EXPECT_TRUE(says(error_text<ConfigError>([&] {

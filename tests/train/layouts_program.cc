@@ -49,15 +49,13 @@ void run() {
   options.inputs = 3;
   options.micro_batches = 2;
   options.partition = "uniform";
-  options.input_layout = {AlongDim{1}, Whole{}};
-  options.target_layout = options.output_layout = {AlongDim{1}};
+  options.batch_dims = {.inputs = {1, std::nullopt}, .targets = {1}, .outputs = {1}};
   const Loss loss{"classes", [](const torch::Tensor& output, const torch::Tensor& target) {
                     return torch::cross_entropy_loss(output.flatten(0, 1), target.flatten(), {}, at::Reduction::Sum);
                   }};
   Pipeline pipeline(world, network, loss, options);
   pipeline.optimize_with(sgd({.learning_rate = 0.1}));
-  const auto source = tensor_source({x, table, mask}, classes,
-                                    {.input_layout = options.input_layout, .target_layout = options.target_layout});
+  const auto source = tensor_source({x, table, mask}, classes, options.batch_dims);
   const LoaderOptions reading = for_this_process(pipeline, {.batch_size = 8, .seed = 1});
   Loader train(source, reading), test(source, for_test(reading));
   TrainerOptions training;

@@ -151,8 +151,7 @@ TEST(FitOutputs, needs_no_targets) {
 TEST(TensorSource, selects_samples_along_any_dimension) {
   const torch::Tensor rows = torch::arange(12).view({4, 3}), columns = torch::arange(24).view({2, 4, 3}),
                       table = torch::ones({5}), labels = torch::arange(4);
-  const auto source =
-      tensor_source({rows, columns, table}, labels, {.input_layout = {AlongDim{0}, AlongDim{1}, Whole{}}});
+  const auto source = tensor_source({rows, columns, table}, labels, {.inputs = {0, 1, std::nullopt}});
   EXPECT_EQ(source->size(), 4);
   const std::vector<std::int64_t> wanted{3, 0, 2};
   const Batch batch = source->make({.samples = wanted, .inputs = {1, 3}});

@@ -15,7 +15,7 @@ namespace penstock {
 
 /// The samples of the sample batch that one replica gets, of the largest share. Throws ConfigError for an empty batch.
 inline std::int64_t samples_per_replica(const PipelineOptions& options, int replicas) {
-  const BatchAxesOf axes{{"sample", options.input_layout}, {"sample_targets", options.target_layout}, {}};
+  const BatchAxesOf axes{{"sample", options.batch_dims.inputs}, {"sample_targets", options.batch_dims.targets}, {}};
   return split(axes.samples(options.sample, options.sample_targets), {.index = 0, .of = replicas}).size();
 }
 

@@ -151,7 +151,7 @@ std::string default_tuning_folder() {
 std::string tuning_key(const RankContext& context, const TunedJob& job, Cell& network, const Loss& loss,
                        const PipelineOptions& options) {
   std::ostringstream key;
-  const BatchAxesOf axes{{"sample", options.input_layout}, {"sample_targets", options.target_layout}, {}};
+  const BatchAxesOf axes{{"sample", options.batch_dims.inputs}, {"sample_targets", options.batch_dims.targets}, {}};
   key << "penstock " << PENSTOCK_VERSION << (has_cpu_kernels() ? ", tuned kernels" : "")
       << (has_kernel(LinearKernel::no_pack) ? ", BLIS" : "") << "\n"
       << "libtorch " << TORCH_VERSION << " " << at::get_cpu_capability() << "\n"

@@ -11,20 +11,19 @@ namespace {
 /// Tensors with random access to their samples.
 class Columns {
  public:
-  Columns(const char* what, const BatchTensors& tensors, const std::vector<TensorLayout>& layouts) : what_(what) {
+  Columns(const char* what, const BatchTensors& tensors, const SampleDims& dims) : what_(what) {
     const Tensors all = tensors.list();
-    require<ConfigError>(layouts.size() <= all.size(), "there are ", layouts.size(), " layouts for ", all.size(), " ",
+    require<ConfigError>(dims.size() <= all.size(), "batch_dims has ", dims.size(), " dimensions for ", all.size(), " ",
                          what, ": pass at most one for each");
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const auto* along = i < layouts.size() ? std::get_if<AlongDim>(&layouts[i]) : &first_;
-      require<ConfigError>(all[i].defined() && (!along || (along->dimension >= 0 && along->dimension < all[i].dim())),
-                           "number ", i, " of the ", what, " has no dimension ", along ? along->dimension : 0,
-                           " for its samples");
-      columns_.push_back({all[i].detach().to(torch::kCPU).contiguous(), along ? along->dimension : -1});
+      const std::optional<int> along = i < dims.size() ? dims[i] : 0;
+      require<ConfigError>(all[i].defined() && (!along || (*along >= 0 && *along < all[i].dim())), "number ", i,
+                           " of the ", what, " has no dimension ", along.value_or(0), " for its samples");
+      columns_.push_back({all[i].detach().to(torch::kCPU).contiguous(), along.value_or(-1)});
     }
   }
 
-  /// The number of samples; 0 if all tensors are Whole or there are none.
+  /// The number of samples; 0 if no tensor has any.
   std::int64_t samples() const {
     std::int64_t samples = 0;
     for (std::size_t i = 0; i < columns_.size(); ++i) {
@@ -68,19 +67,18 @@ class Columns {
 
   struct Column {
     torch::Tensor tensor;
-    int dimension = 0;  // that holds the samples; -1: Whole
+    int dimension = 0;  // that holds the samples; -1: none
   };
-  static constexpr AlongDim first_{};
   const char* what_;
   std::vector<Column> columns_;
 };
 
 class TensorSource : public SampleSource {
  public:
-  TensorSource(const BatchTensors& inputs, const BatchTensors& targets, const TensorSourceOptions& options)
-      : inputs_("inputs", inputs, options.input_layout), targets_("targets", targets, options.target_layout) {
+  TensorSource(const BatchTensors& inputs, const BatchTensors& targets, const BatchDims& dims)
+      : inputs_("inputs", inputs, dims.inputs), targets_("targets", targets, dims.targets) {
     const std::int64_t of_inputs = inputs_.samples(), of_targets = targets_.samples();
-    require<ConfigError>(of_inputs > 0, "none of the inputs has samples: all of them are whole, or empty");
+    require<ConfigError>(of_inputs > 0, "none of the inputs has samples: pass one that has, and its dimension");
     require<ConfigError>(of_targets == of_inputs || of_targets == 0, "the inputs have ", of_inputs,
                          " samples and the targets ", of_targets, ": pass as many of each");
     size_ = of_inputs;
@@ -102,8 +100,8 @@ class TensorSource : public SampleSource {
 }  // namespace
 
 std::shared_ptr<const SampleSource> tensor_source(const BatchTensors& inputs, const BatchTensors& targets,
-                                                  const TensorSourceOptions& options) {
-  return std::make_shared<TensorSource>(inputs, targets, options);
+                                                  const BatchDims& dims) {
+  return std::make_shared<TensorSource>(inputs, targets, dims);
 }
 
 }  // namespace penstock

@@ -52,18 +52,12 @@ class OrderedSource : public SampleSource {
   virtual EpochOrder order(std::uint64_t seed, std::uint64_t epoch) const = 0;
 };
 
-/// The layout of the tensors and of the resulting batches, one entry per tensor, as in PipelineOptions::input_layout
-/// and target_layout. Tensors without an entry have their samples along dimension 0.
-struct TensorSourceOptions {
-  std::vector<TensorLayout> input_layout = {};
-  std::vector<TensorLayout> target_layout = {};
-};
-
 /// Makes a source of the samples of `inputs` and `targets`, which may be empty: `tensor_source({tokens, mask},
-/// labels)`. Tensors with layout Whole are part of every batch as they are. The source shares the tensors' memory: do
+/// labels)`. `dims` holds the sample dimensions of the tensors and of the resulting batches, as
+/// PipelineOptions::batch_dims. Tensors without samples are part of every batch as they are. The source shares the tensors' memory: do
 /// not modify them while it lives. Throws ConfigError if the tensors differ in the number of samples, or if the inputs
 /// have none.
 std::shared_ptr<const SampleSource> tensor_source(const BatchTensors& inputs, const BatchTensors& targets = {},
-                                                  const TensorSourceOptions& options = {});
+                                                  const BatchDims& dims = {});
 
 }  // namespace penstock

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "penstock/base/error.h"
@@ -12,14 +12,18 @@
 
 namespace penstock {
 
-/// The tensor is split into samples along this dimension: 1 for [T, N, C].
-struct AlongDim {
-  int dimension = 0;
+/// For each tensor of a list the dimension that holds its samples, along which it is split into replicas' shares and
+/// micro-batches: 1 for [T, n, C]. None: the tensor is not split; every micro-batch of every replica reads all of it, as
+/// a positional table or a [T, T] mask. Dimension 0 for tensors beyond the end of the list.
+using SampleDims = std::vector<std::optional<int>>;
+
+/// The sample dimensions of the tensors of a pipeline. Example: `{.inputs = {1, std::nullopt}}`.
+struct BatchDims {
+  SampleDims inputs = {};
+  SampleDims targets = {};
+  /// Of the outputs that inference joins; of an output without samples it returns that of one micro-batch.
+  SampleDims outputs = {};
 };
-/// The tensor is not split; every micro-batch of every replica reads all of it: a positional table, a [T, T] mask.
-struct Whole {};
-/// How a tensor is split into replicas' shares and micro-batches. Default: along dimension 0.
-using TensorLayout = std::variant<AlongDim, Whole>;
 
 /// The inputs, or the targets, of a batch: zero, one or several tensors. A tensor converts to a list of one, and a list
 /// of one to its tensor, so code for networks with one input and one target needs no other type. Copies share the

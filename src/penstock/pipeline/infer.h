@@ -50,7 +50,7 @@ class InferResult {
   /// under threads.
   bool has_outputs() const;
   /// All values that the network returns, in their order, each with all rows of the batch (along dimension 0, or that
-  /// of PipelineOptions::output_layout); an undefined tensor where the network returns no value. Waits; throws the
+  /// of PipelineOptions::batch_dims); an undefined tensor where the network returns no value. Waits; throws the
   /// RankFailure that ended the inference, and ConfigError where has_outputs() is false. The pipeline does not read or
   /// write these tensors afterwards.
   const Tensors& outputs() const;

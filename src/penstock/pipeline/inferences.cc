@@ -60,7 +60,7 @@ std::int64_t Inferences::rows_of(const Tensors& inputs) const {
                        " inputs, not ", inputs.size());
   const std::int64_t rows = setting_.axes.inputs.samples(inputs);
   require<ConfigError>(rows >= 1, "inference needs at least one row, along dimension 0 of the inputs (or that of ",
-                       "PipelineOptions::input_layout)");
+                       "PipelineOptions::batch_dims)");
   return rows;
 }
 

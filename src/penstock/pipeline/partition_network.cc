@@ -54,14 +54,7 @@ void refuse_buffers_on_several_stages(const Graph& graph, const std::vector<Stag
 
 }  // namespace
 
-TraceSample trace_sample(const PipelineOptions& options) {
-  TraceSample sample{options.sample};
-  for (const TensorLayout& layout : options.input_layout) {
-    const AlongDim* along = std::get_if<AlongDim>(&layout);
-    sample.samples_along.push_back(along ? std::optional<int>(along->dimension) : std::nullopt);
-  }
-  return sample;
-}
+TraceSample trace_sample(const PipelineOptions& options) { return {options.sample, options.batch_dims.inputs}; }
 
 void keep_shapes_alone(std::vector<torch::Tensor>& sample) {
   for (torch::Tensor& tensor : sample)

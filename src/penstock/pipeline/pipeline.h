@@ -65,8 +65,8 @@ class Pipeline {
 
   /// Submits forward, backward and update for one batch, and returns before they are done. At most one step waits
   /// behind the one that runs: a third call first waits for the oldest step.
-  /// `inputs` and `targets` are one or several tensors each, of shape [n, ...] or as PipelineOptions::input_layout and
-  /// target_layout define. They are the whole (global) batch. Under MPI, `inputs` may contain only the rows of this
+  /// `inputs` and `targets` are one or several tensors each, of shape [n, ...] or as PipelineOptions::batch_dims
+  /// defines. They are the whole (global) batch. Under MPI, `inputs` may contain only the rows of this
   /// process's replica (share_rows), or nothing where reads_inputs() is false. A loss of the outputs alone needs no
   /// targets: the number of samples n is then taken from the inputs, or from targets = BatchTensors::none(n).
   /// The caller must not write to the tensors before the result is available: until loss() or another getter of the

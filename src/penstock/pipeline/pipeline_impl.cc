@@ -26,7 +26,7 @@ PipelineOptions decided_options(PipelineOptions options, const std::string& sche
 }
 
 void require_options(const PipelineOptions& options, int inputs) {
-  require_layouts(options, inputs);
+  require_batch_dims(options, inputs);
   require_clipping(options);
   require_loss_scaling(options.loss_scaling);
   require_precision(options.precision, device_of(*options.device, 0).type());
@@ -39,7 +39,9 @@ void require_options(const PipelineOptions& options, int inputs) {
 PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, const PipelineOptions& given)
     : options(given),
       loss(complete(std::move(given_loss))),
-      axes{{"inputs", given.input_layout}, {"targets", given.target_layout}, {"outputs", given.output_layout}},
+      axes{{"inputs", given.batch_dims.inputs},
+           {"targets", given.batch_dims.targets},
+           {"outputs", given.batch_dims.outputs}},
       number(in_world.next_pipeline()),
       schedules({.options = given, .ranks = in_world.stages()}),
       runners(std::make_shared<LocalRunners>(in_world, number,

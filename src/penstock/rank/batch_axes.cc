@@ -6,20 +6,10 @@
 
 namespace penstock {
 
-BatchAxes::BatchAxes(std::string what, std::vector<TensorLayout> layouts)
-    : what_(std::move(what)), layouts_(std::move(layouts)) {
-  for (const TensorLayout& layout : layouts_)
-    if (const auto* along = std::get_if<AlongDim>(&layout))
-      require<ConfigError>(along->dimension >= 0, "the samples of ", what_, " lie along dimension ", along->dimension,
-                           ": count dimensions from 0");
-}
-
-// Null for Whole.
-const int* BatchAxes::dimension(std::size_t index) const {
-  static constexpr int first = 0;
-  if (index >= layouts_.size()) return &first;
-  const auto* along = std::get_if<AlongDim>(&layouts_[index]);
-  return along ? &along->dimension : nullptr;
+BatchAxes::BatchAxes(std::string what, SampleDims dims) : what_(std::move(what)), dims_(std::move(dims)) {
+  for (const std::optional<int>& along : dims_)
+    require<ConfigError>(along.value_or(0) >= 0, "the samples of ", what_, " lie along dimension ", along.value_or(0),
+                         ": count dimensions from 0");
 }
 
 std::int64_t BatchAxes::samples(const Tensors& tensors) const {
@@ -27,16 +17,17 @@ std::int64_t BatchAxes::samples(const Tensors& tensors) const {
   std::size_t first = 0;
   bool is_known = false;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const int* along = dimension(i);
+    const std::optional<int> along = dimension(i);
     if (!along) continue;
     require<ConfigError>(tensors[i].defined() && tensors[i].dim() > *along, "number ", i, " of the ", what_, " has ",
                          tensors[i].defined() ? say("sizes ", tensors[i].sizes()) : std::string("no value"),
                          ", but its samples lie along dimension ", *along,
-                         ": pass it with them, or give another layout in PipelineOptions");
+                         ": pass it with them, or set PipelineOptions::batch_dims");
     const std::int64_t own = tensors[i].size(*along);
     require<ConfigError>(!is_known || own == samples, "number ", first, " of the ", what_, " has ", samples,
                          " rows and number ", i, " has ", own,
-                         ": pass as many of each, or declare what all micro-batches share as Whole");
+                         ": pass as many of each, or set PipelineOptions::batch_dims to none for what "
+                         "all micro-batches share");
     if (!is_known) first = i;
     is_known = true;
     samples = own;
@@ -45,7 +36,7 @@ std::int64_t BatchAxes::samples(const Tensors& tensors) const {
 }
 
 torch::Tensor BatchAxes::rows(const torch::Tensor& tensor, std::size_t index, RowRange rows) const {
-  const int* along = dimension(index);
+  const std::optional<int> along = dimension(index);
   return along ? tensor.narrow(*along, rows.begin, rows.size()) : tensor;
 }
 
@@ -65,13 +56,13 @@ Tensors BatchAxes::join(const std::vector<Tensors>& parts) const {
   }
   Tensors joined;
   for (std::size_t i = 0; i < columns.size(); ++i) {
-    const int* along = dimension(i);
+    const std::optional<int> along = dimension(i);
     if (!along && columns[i].size() > 1) columns[i].resize(1);
     for (const torch::Tensor& part : columns[i])
       require<ScheduleError>(!along || part.dim() > *along, "output ", i, " of the network ",
                              part.dim() == 0 ? std::string("is a single number") : say("has sizes ", part.sizes()),
-                             ": inference joins the rows of micro-batches along dimension ", along ? *along : 0,
-                             ", so return a value for each row, or declare it in PipelineOptions::output_layout");
+                             ": inference joins the rows of micro-batches along dimension ", along.value_or(0),
+                             ", so return a value for each row, or set PipelineOptions::batch_dims.outputs");
     if (columns[i].empty())
       joined.emplace_back();
     else
@@ -82,8 +73,8 @@ Tensors BatchAxes::join(const std::vector<Tensors>& parts) const {
 
 std::string BatchAxes::text() const {
   std::string text;
-  for (std::size_t i = 0; i < layouts_.size(); ++i) {
-    const int* along = dimension(i);
+  for (std::size_t i = 0; i < dims_.size(); ++i) {
+    const std::optional<int> along = dimension(i);
     if (i > 0) text += ' ';
     text += along ? say(*along) : "whole";
   }
@@ -95,14 +86,14 @@ std::int64_t BatchAxesOf::samples(const BatchTensors& batch_inputs, const BatchT
   if (samples == 0 && batch_targets.count() == 0) samples = batch_targets.samples_of_none();
   if (samples == 0 && batch_targets.count() == 0) samples = inputs.samples(batch_inputs.list());
   require<ConfigError>(samples >= 1, "a batch needs at least one sample, along dimension 0 of the targets (or that of ",
-                       "PipelineOptions::target_layout); without targets, of the inputs on every process");
+                       "PipelineOptions::batch_dims); without targets, of the inputs on every process");
   return samples;
 }
 
-void require_layouts(const PipelineOptions& options, int inputs) {
-  require<ConfigError>(options.input_layout.size() <= static_cast<std::size_t>(inputs), "input_layout has ",
-                       options.input_layout.size(), " entries, but the network takes ", inputs,
-                       " inputs: give at most one for each");
+void require_batch_dims(const PipelineOptions& options, int inputs) {
+  const std::size_t dims = options.batch_dims.inputs.size();
+  require<ConfigError>(dims <= static_cast<std::size_t>(inputs), "batch_dims has ", dims,
+                       " dimensions for inputs, but the network takes ", inputs, ": set at most one for each");
 }
 
 std::int64_t first_row_of(const BatchAxes& axes, const Tensors& inputs, const InputRows& rows) {

@@ -1,6 +1,7 @@
 // The sample dimensions of a pipeline's inputs, targets or outputs; splits and joins tensors along them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,31 +17,30 @@ namespace penstock {
 class BatchAxes {
  public:
   BatchAxes() = default;
-  /// `what` is "inputs", "targets" or "outputs". Tensors beyond the layouts have their samples along dimension 0.
-  /// Throws ConfigError for a negative dimension.
-  BatchAxes(std::string what, std::vector<TensorLayout> layouts);
+  /// `what` is "inputs", "targets" or "outputs". Throws ConfigError for a negative dimension.
+  BatchAxes(std::string what, SampleDims dims);
 
-  /// The number of samples of `tensors`; 0 where all of them are Whole. Throws ConfigError where a tensor lacks the
+  /// The number of samples of `tensors`; 0 if none of them has samples. Throws ConfigError if a tensor lacks its
   /// dimension or two tensors differ.
   std::int64_t samples(const Tensors& tensors) const;
-  /// The given rows of each tensor, as views; tensors that are Whole are returned unchanged.
+  /// The given rows of each tensor, as views; tensors without samples are returned unchanged.
   Tensors rows(const Tensors& tensors, RowRange rows) const;
   /// The same for one tensor, with number `index` in the list.
   torch::Tensor rows(const torch::Tensor& tensor, std::size_t index, RowRange rows) const;
   /// Concatenates the parts of every tensor along its samples. The results share no memory with the parts; of a tensor
-  /// that is Whole the first part is taken. Skips undefined tensors. Throws ScheduleError for a part that lacks the
+  /// without samples the first part is taken. Skips undefined tensors. Throws ScheduleError for a part that lacks the
   /// dimension.
   Tensors join(const std::vector<Tensors>& parts) const;
 
-  /// The layouts as text, such as "0 1 whole", for comparing ranks.
+  /// The dimensions as text, such as "0 1 whole", for comparing ranks.
   std::string text() const;
-  std::size_t count() const { return layouts_.size(); }
+  std::size_t count() const { return dims_.size(); }
 
  private:
-  const int* dimension(std::size_t index) const;
+  std::optional<int> dimension(std::size_t index) const { return index < dims_.size() ? dims_[index] : 0; }
 
   std::string what_ = "tensors";
-  std::vector<TensorLayout> layouts_;
+  SampleDims dims_;
 };
 
 /// The axes of one pipeline.
@@ -52,8 +52,8 @@ struct BatchAxesOf {
   std::int64_t samples(const BatchTensors& batch_inputs, const BatchTensors& batch_targets) const;
 };
 
-/// Throws ConfigError for more layouts than the network has inputs.
-void require_layouts(const PipelineOptions& options, int inputs);
+/// Throws ConfigError for more dimensions than the network has inputs.
+void require_batch_dims(const PipelineOptions& options, int inputs);
 
 /// The inputs that a process may pass.
 struct InputRows {

@@ -34,7 +34,7 @@ Tensors BatchRows::targets(MicroBatch micro_batch) {
 }
 
 // The result is available after the last F, so that only training steps read their batch later and need copies. A
-// tensor that is Whole is copied once for all micro-batches.
+// tensor without samples is copied once for all micro-batches.
 torch::Tensor BatchRows::usable(Kind kind, std::size_t index, RowRange rows) {
   const bool is_input = kind == Kind::inputs;
   const torch::Tensor& all = (is_input ? job_->inputs : job_->targets)[index];

@@ -50,7 +50,7 @@ class BatchRows {
   const BatchAxesOf& axes_;
   c10::Device device_;
   const StepJob* job_ = nullptr;
-  std::map<std::pair<Kind, std::size_t>, torch::Tensor> whole_;  // tensors that are Whole, on the device
+  std::map<std::pair<Kind, std::size_t>, torch::Tensor> whole_;  // tensors without samples, on the device
 };
 
 }  // namespace penstock

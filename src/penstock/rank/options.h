@@ -28,14 +28,8 @@ struct LossScaling {
 };
 
 struct PipelineOptions {
-  int inputs = 1;  // tensors that the network takes
-  /// The sample dimension of the network's inputs, of the targets, and of the outputs that infer() returns; dimension 0
-  /// for a tensor that the list does not contain. Example: with {AlongDim{1}, Whole{}} the first tensor is [T, n, ...],
-  /// and every micro-batch of every replica gets all of the second. For an output that is Whole, infer() returns that
-  /// of one micro-batch.
-  std::vector<TensorLayout> input_layout = {};
-  std::vector<TensorLayout> target_layout = {};
-  std::vector<TensorLayout> output_layout = {};
+  int inputs = 1;             // tensors that the network takes
+  BatchDims batch_dims = {};  // where the samples lie in inputs, targets and outputs: along dimension 0
   int micro_batches = 1;      // m per step and replica; 0: chosen by the schedule "auto"
   std::string schedule = "";  // a generator's name, or a .sched or CSV file; empty: default_schedule(chunks)
   std::optional<Schedule> custom = std::nullopt;  // the program's own compute instructions, instead of `schedule`

@@ -407,7 +407,7 @@ Tensors Trainer::predict(Loader& data, const InferOptions& options) {
     for (std::size_t i = 0; i < outputs.size(); ++i)
       if (outputs[i].defined()) parts[i].push_back(outputs[i]);
   };
-  const BatchAxes axes("inputs", pipeline_.options().input_layout);
+  const BatchAxes axes("inputs", pipeline_.options().batch_dims.inputs);
   data.set_epoch(0);
   for (auto& [inputs, targets] : data) {
     const std::int64_t rows = axes.samples(inputs.list()), samples = pipeline_.samples(inputs, targets);
