@@ -5,7 +5,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/pipeline/profiler.h"
-#include "penstock/rank/schedule_cache.h"
+#include "penstock/pipeline/schedule_cache.h"
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/schedule.h"
 #include "tests/autotune/auto_jobs.h"

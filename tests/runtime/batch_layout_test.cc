@@ -2,7 +2,7 @@
 #include <cstring>
 #include <semaphore>
 
-#include "penstock/rank/batch_layout.h"
+#include "penstock/rank/batch.h"
 #include "tests/runtime/small_job.h"
 #include "tests/runtime/trained.h"
 

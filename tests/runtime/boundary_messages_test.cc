@@ -1,5 +1,5 @@
 // The messages between stages, of the same rank and of two ranks.
-#include "penstock/rank/boundary_messages.h"
+#include "penstock/rank/step_executor.h"
 
 #include <memory>
 #include <optional>

@@ -1,10 +1,10 @@
-#include "penstock/rank/compare_batches.h"
+#include "penstock/rank/batch.h"
 
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
 #include "penstock/penstock.h"
-#include "penstock/rank/loss_scaler.h"
+#include "penstock/rank/parameter_updater.h"
 
 namespace penstock::test::compare_batches_test {
 namespace {

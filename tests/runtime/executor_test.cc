@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "penstock/rank/activation_store.h"
 #include "tests/runtime/run_integers.h"
 
 namespace penstock::executor_test {

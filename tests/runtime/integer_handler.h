@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "penstock/base/error.h"
-#include "penstock/rank/activation_store.h"
 #include "penstock/rank/executor.h"
 #include "penstock/transport/tag.h"
 

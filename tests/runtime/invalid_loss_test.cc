@@ -1,5 +1,5 @@
 // A step whose loss is infinite or not a number leaves nothing behind, whatever the schedule, replicas and ties.
-#include "penstock/rank/invalid_loss.h"
+#include "penstock/rank/result.h"
 
 #include <atomic>
 #include <cmath>

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "penstock/rank/invalid_loss.h"
+#include "penstock/rank/result.h"
 #include "tests/runtime/overflowing.h"
 
 namespace penstock::test::invalid_search_test {

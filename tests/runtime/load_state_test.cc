@@ -1,4 +1,4 @@
-#include "penstock/state/load_state.h"
+#include "penstock/state/state_loader.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The order of a step's parts, and the shares of accumulated gradients.
-#include "penstock/pipeline/step_parts.h"
+#include "penstock/pipeline/jobs.h"
 
 #include <memory>
 

@@ -18,9 +18,9 @@
 #include "penstock/pipeline/partition_network.h"
 #include "penstock/pipeline/pipeline.h"
 #include "penstock/pipeline/profiler.h"
+#include "penstock/pipeline/schedule_cache.h"
 #include "penstock/plan/partition_search.h"
-#include "penstock/rank/batch_axes.h"
-#include "penstock/rank/schedule_cache.h"
+#include "penstock/rank/batch.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {

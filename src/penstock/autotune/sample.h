@@ -7,7 +7,7 @@
 
 #include "penstock/base/split.h"
 #include "penstock/model/graph.h"
-#include "penstock/rank/batch_axes.h"
+#include "penstock/rank/batch.h"
 #include "penstock/rank/options.h"
 #include "penstock/world/agreement.h"
 

@@ -5,7 +5,7 @@
 
 #include "penstock/model/loss.h"
 #include "penstock/model/stages.h"
-#include "penstock/rank/batch_axes.h"
+#include "penstock/rank/batch.h"
 #include "penstock/rank/options.h"
 #include "penstock/world/agreement.h"
 #include "penstock/world/world.h"

@@ -3,9 +3,7 @@
 #include <utility>
 
 #include "penstock/base/error.h"
-#include "penstock/rank/infer_state.h"
-#include "penstock/rank/session_state.h"
-#include "penstock/rank/step_state.h"
+#include "penstock/rank/job.h"
 
 namespace penstock {
 

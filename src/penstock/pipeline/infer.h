@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "penstock/model/value.h"
-#include "penstock/rank/replica_input.h"
+#include "penstock/rank/result.h"
 
 namespace penstock {
 

@@ -12,10 +12,8 @@
 #include "penstock/pipeline/partition_network.h"
 #include "penstock/pipeline/pipeline_impl.h"
 #include "penstock/schedule/schedule.h"
-#include "penstock/state/checkpoint_loader.h"
-#include "penstock/state/load_state.h"
-#include "penstock/state/pipeline_states.h"
-#include "penstock/state/saver_parts.h"
+#include "penstock/state/saved_state.h"
+#include "penstock/state/state_loader.h"
 #include "penstock/transport/device_hand_over.h"
 #include "penstock/world/gather.h"
 

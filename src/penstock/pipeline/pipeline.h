@@ -22,8 +22,6 @@
 #include "penstock/model/model.h"
 #include "penstock/pipeline/infer.h"
 #include "penstock/pipeline/parameter_groups.h"
-#include "penstock/rank/gradient_hook.h"
-#include "penstock/rank/invalid_loss.h"
 #include "penstock/rank/optimizer.h"
 #include "penstock/rank/options.h"
 #include "penstock/rank/result.h"

@@ -9,10 +9,8 @@
 #include <string>
 
 #include "penstock/pipeline/fingerprint.h"
-#include "penstock/pipeline/inferences.h"
-#include "penstock/pipeline/job_factory.h"
-#include "penstock/pipeline/step_parts.h"
-#include "penstock/rank/local_runners.h"
+#include "penstock/pipeline/jobs.h"
+#include "penstock/rank/rank_runner.h"
 #include "penstock/rank/result.h"
 
 namespace penstock {

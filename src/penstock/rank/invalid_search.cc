@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "penstock/base/error.h"
-#include "penstock/rank/batch_rows.h"
-#include "penstock/rank/invalid_loss.h"
+#include "penstock/rank/job.h"
 #include "penstock/rank/job_results.h"
+#include "penstock/rank/result.h"
 #include "penstock/world/collectives.h"
 #include "penstock/world/failures.h"
 

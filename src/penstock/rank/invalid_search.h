@@ -6,10 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "penstock/rank/rank_setting.h"
+#include "penstock/rank/job.h"
 #include "penstock/rank/stage.h"
-#include "penstock/rank/stage_placement.h"
-#include "penstock/rank/step_job.h"
 
 namespace penstock {
 

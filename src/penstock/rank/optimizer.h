@@ -1,4 +1,4 @@
-// The optimiser of a stage's parameters.
+// What a program brings to the update of parameters: optimisers, and hooks that change gradients.
 #pragma once
 
 #include <concepts>
@@ -18,6 +18,12 @@ class Optimizer;
 }
 
 namespace penstock {
+
+/// Receives a parameter's full name and its gradient, and returns the gradient to apply instead, of the same shape and
+/// dtype, or an undefined tensor to keep it. Must not change the gradient in place, because replicas may share its
+/// memory. Called on the thread of every rank that holds the parameter (each stage that uses a tied one, each replica),
+/// concurrently: the result must depend on the arguments alone, so that all ranks apply the same gradient.
+using GradientHook = std::function<torch::Tensor(const std::string& name, const torch::Tensor& gradient)>;
 
 /// A parameter and its full name, e.g. "layer1.weight". Its gradient is in its .grad() when a step is taken.
 struct NamedParameter {

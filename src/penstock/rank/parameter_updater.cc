@@ -1,5 +1,6 @@
 #include "penstock/rank/parameter_updater.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -8,6 +9,97 @@
 #include "penstock/transport/device_hand_over.h"
 
 namespace penstock {
+
+namespace {
+
+/// Below the largest scale, scaled losses and gradients stay finite in fp32; a scale below the smallest is useless.
+constexpr double largest_scale = 16777216, smallest_scale = 1 / largest_scale;
+
+}  // namespace
+
+LossScaler::LossScaler(Precision precision, const LossScaling& scaling)
+    : scaling_(scaling), is_dynamic_(precision == Precision::fp16) {
+  if (is_dynamic_) scale_ = scaling.initial;
+}
+
+void LossScaler::load(const State& state) {
+  if (!is_dynamic_) return;
+  scale_ = state.scale;
+  good_steps_ = state.good_steps;
+}
+
+void LossScaler::end_step(bool is_finite) {
+  if (!is_dynamic_) return;
+  if (!is_finite) {
+    scale_ = std::max(scale_ / 2, smallest_scale);
+    good_steps_ = 0;
+  } else if (++good_steps_ >= scaling_.growth_steps) {
+    scale_ = std::min(scale_ * 2, largest_scale);
+    good_steps_ = 0;
+  }
+}
+
+void require_loss_scaling(const LossScaling& scaling) {
+  int exponent = 0;
+  const bool is_power =
+      scaling.initial > 0 && std::isfinite(scaling.initial) && std::frexp(scaling.initial, &exponent) == 0.5;
+  require<ConfigError>(is_power && scaling.initial >= smallest_scale && scaling.initial <= largest_scale,
+                       "the loss scale begins at ", scaling.initial, ": give a power of two from 2^-24 to 2^24");
+  require<ConfigError>(scaling.growth_steps >= 1, "the loss scale grows after ", scaling.growth_steps,
+                       " steps: give at least 1");
+}
+
+void ParameterAverages::keep(double decay) {
+  const torch::NoGradGuard no_grad;
+  decay_ = decay;
+  averages_.clear();
+  for (const auto& stage : stages_)
+    for (const TrainedParameter& parameter : stage->gradients().parameters())
+      averages_[stage->id()][parameter.name] = parameter.value.detach().clone();
+}
+
+void ParameterAverages::add(const Stage& stage) {
+  if (!decay_) return;
+  const torch::NoGradGuard no_grad;
+  auto& averages = averages_[stage.id()];
+  for (const TrainedParameter& parameter : stage.gradients().parameters()) {
+    const auto [average, is_new] = averages.try_emplace(parameter.name);
+    if (is_new)  // it was frozen when averaging began
+      average->second = parameter.value.detach().clone();
+    else
+      average->second.lerp_(parameter.value, 1 - *decay_);
+  }
+}
+
+// A frozen parameter may have an average, of the time before it was frozen.
+void ParameterAverages::load(const Stage& stage, const std::map<std::string, torch::Tensor>& averages) {
+  if (!decay_) return;
+  const torch::NoGradGuard no_grad;
+  auto& own = averages_[stage.id()];
+  own.clear();
+  for (const Stage::Held& held : stage.state()) {
+    if (held.is_buffer()) continue;
+    const auto found = averages.find(held.name);
+    if (found == averages.end() && !held.value.requires_grad()) continue;
+    const torch::Tensor& value = found == averages.end() ? held.value : found->second;
+    own[held.name] = value.detach().to(held.value.device(), false, /*copy=*/true);
+  }
+}
+
+void ParameterAverages::swap() {
+  const torch::NoGradGuard no_grad;
+  for (const auto& stage : stages_) {
+    auto& averages = averages_[stage->id()];
+    for (const Stage::Held& held : stage->state()) {
+      const auto average = averages.find(held.name);
+      if (average == averages.end()) continue;
+      const torch::Tensor value = held.value.detach().clone();
+      torch::Tensor(held.value).copy_(average->second);
+      average->second = value;
+    }
+    stage->gradients().begin_step();  // invalidates the casts of weights, which are cached for one step
+  }
+}
 
 void require_clipping(const PipelineOptions& options) {
   const double norm = options.clip_norm.value_or(1);

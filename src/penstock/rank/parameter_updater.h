@@ -1,4 +1,4 @@
-// The update of a rank's parameters: gradient hooks, the norm and clipping, the loss scale, the optimisers.
+// The update of a rank's parameters: gradient hooks, the norm and clipping, the loss scale, the optimisers, averages.
 #pragma once
 
 #include <map>
@@ -8,17 +8,68 @@
 #include <string>
 #include <vector>
 
-#include "penstock/rank/gradient_hook.h"
 #include "penstock/rank/gradient_reducer.h"
-#include "penstock/rank/loss_scaler.h"
+#include "penstock/rank/job.h"
 #include "penstock/rank/optimizer.h"
-#include "penstock/rank/parameter_averages.h"
-#include "penstock/rank/rank_setting.h"
+#include "penstock/rank/options.h"
 #include "penstock/rank/stage.h"
-#include "penstock/rank/stage_placement.h"
-#include "penstock/rank/step_job.h"
 
 namespace penstock {
+
+/// The scale of the loss in fp16 training. It is the same on every rank, because all ranks use the same gradient norm. A
+/// plain value. Without fp16 the scale is always 1.
+class LossScaler {
+ public:
+  LossScaler(Precision precision, const LossScaling& scaling);
+
+  /// The factor of this step's loss.
+  double scale() const { return scale_; }
+  /// Whether updates are skipped where gradients are not finite: under fp16.
+  bool is_dynamic() const { return is_dynamic_; }
+  /// What decides about later scales: for checkpoints.
+  struct State {
+    double scale = 1;
+    int good_steps = 0;
+  };
+  State state() const { return {scale_, good_steps_}; }
+  /// Does nothing without fp16.
+  void load(const State& state);
+  /// Ends a step, and sets the scale of the next one by whether this step's gradients were finite.
+  void end_step(bool is_finite);
+
+ private:
+  LossScaling scaling_;
+  bool is_dynamic_;
+  double scale_ = 1;
+  int good_steps_ = 0;  // since the scale changed
+};
+
+/// Throws ConfigError for an initial scale that is not a power of two from 2^-24 to 2^24, and for growth_steps below 1.
+void require_loss_scaling(const LossScaling& scaling);
+
+/// The exponential moving average of the parameters of a rank's stages. Used on its rank's thread.
+class ParameterAverages {
+ public:
+  /// `stages` must outlive it.
+  explicit ParameterAverages(const RankStages& stages) : stages_(stages) {}
+
+  /// Starts averages of the trained parameters, from their present values.
+  void keep(double decay);
+  /// To be called after each update of `stage`. Does nothing unless averages are kept.
+  void add(const Stage& stage);
+  /// The averages of one stage, by parameter.
+  const std::map<std::string, torch::Tensor>& of(StageId stage) { return averages_[stage]; }
+  /// Where averages are kept, takes those of a stage from `averages`, and the value of a trained parameter that they
+  /// lack.
+  void load(const Stage& stage, const std::map<std::string, torch::Tensor>& averages);
+  /// Exchanges the values of parameters and their averages.
+  void swap();
+
+ private:
+  const RankStages& stages_;
+  std::optional<double> decay_;
+  std::map<StageId, std::map<std::string, torch::Tensor>> averages_;  // by parameter
+};
 
 /// Throws ConfigError for a norm that gradients cannot be clipped to.
 void require_clipping(const PipelineOptions& options);

@@ -2,14 +2,71 @@
 
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "penstock/base/error.h"
-#include "penstock/rank/compare_batches.h"
-#include "penstock/rank/invalid_loss.h"
+#include "penstock/rank/batch.h"
+#include "penstock/rank/gradient_reducer.h"
 #include "penstock/rank/invalid_search.h"
+#include "penstock/rank/result.h"
 #include "penstock/world/failures.h"
 
 namespace penstock {
+
+void StateCopies::share_buffers(const StepJob& job) {
+  if (job.training) buffers_differ_ = true;
+  if (job.training || !std::exchange(buffers_differ_, false)) return;
+  const torch::NoGradGuard no_grad;
+  for (const auto& stage : stages_) {
+    Tensors buffers;
+    for (const Stage::Held& held : stage->state())
+      if (held.all_uses.list.empty()) buffers.push_back(held.value);
+    ReplicaGroup group = replicas_of(placement_, stage->id(), Traffic::control, job.step);
+    group.tag.micro_batch = -2;  // differs from synchronise(), whose rounds have their own counter
+    copy_from_first(group, buffers, "the buffers of replica 0");
+  }
+}
+
+Tensors StateCopies::buffers() const {
+  Tensors buffers;
+  for (const auto& stage : stages_)
+    for (const Stage::Held& held : stage->state())
+      if (held.is_buffer()) buffers.push_back(held.value);
+  return buffers;
+}
+
+void StateCopies::keep_buffers(const StepJob& job) {
+  are_kept_ = job.training && job.part == StepPart::whole;
+  if (!are_kept_) return;
+  const torch::NoGradGuard no_grad;
+  const Tensors now = buffers();
+  if (kept_.empty())
+    for (const torch::Tensor& buffer : now) kept_.push_back(torch::empty_like(buffer));
+  for (std::size_t i = 0; i < now.size(); ++i) kept_[i].copy_(now[i]);
+}
+
+void StateCopies::restore_buffers() {
+  if (!are_kept_) return;
+  const torch::NoGradGuard no_grad;
+  const Tensors now = buffers();
+  for (std::size_t i = 0; i < now.size(); ++i) torch::Tensor(now[i]).copy_(kept_[i]);
+}
+
+void StateCopies::synchronise(std::uint64_t round) {
+  const torch::NoGradGuard no_grad;
+  const TieRoute route{placement_, StepKey::tied_values + round};
+  if (placement_.replica() == Replica(0)) {
+    for (const auto& stage : stages_) send_values(route, *stage);
+    for (const auto& stage : stages_) receive_values(route, *stage);
+  }
+  for (const auto& stage : stages_) {
+    Tensors values;
+    for (const Stage::Held& held : stage->state()) values.push_back(held.value);
+    copy_from_first(replicas_of(placement_, stage->id(), Traffic::control, round), values,
+                    "the parameters of replica 0");
+  }
+}
+
 namespace {
 
 /// The pairs of ranks between which tensors of the pipeline travel and of which this rank is one: with the holders of
@@ -197,6 +254,73 @@ bool RankRunner::is_harmless(const StepJob& job) const {
   if (job.part != StepPart::whole) return false;
   if (job.inference && job.inference->session) return false;  // layers may have stored a part of the sequence
   return !job.training || executor_.has_forwards_left();
+}
+
+LocalRunners::LocalRunners(World& world, std::uint32_t pipeline, StagedGraph staged)
+    : world_(world), pipeline_(pipeline), staged_(std::move(staged)), runners_(world.local_ranks().size()) {}
+
+std::size_t LocalRunners::index_of(WorldRank rank) const {
+  return static_cast<std::size_t>(rank.value() - world_.local_ranks().front().value());
+}
+
+void LocalRunners::make(const std::function<std::unique_ptr<RankRunner>(const RankContext&)>& make_runner) {
+  world_.run_on_local_ranks(
+      [&](const RankContext& context) { runners_[index_of(context.rank)] = make_runner(context); });
+}
+
+bool LocalRunners::read_inputs() const {
+  for (const auto& runner : runners_)
+    for (const auto& stage : runner->stages())
+      if (!stage->part().graph_inputs.empty()) return true;
+  return false;
+}
+
+StepResult LocalRunners::start(const std::shared_ptr<StepJob>& job) {
+  prepare(*job);
+  if (before_last_) before_last_->finish();
+  submit(job);
+  return StepResult(job->state);
+}
+
+void LocalRunners::prepare(StepJob& job) const {
+  job.state = std::make_shared<StepState>(count(), world_.failures(), world_.rank_watch());
+}
+
+void LocalRunners::submit(const std::shared_ptr<StepJob>& job) {
+  before_last_ = std::exchange(last_, job->state);
+  post([job](RankRunner& runner) { runner.run(*job); });
+}
+
+void LocalRunners::finish() const {
+  if (before_last_) before_last_->finish();
+  if (last_) last_->finish();
+}
+
+void LocalRunners::settle() const noexcept {
+  if (before_last_) before_last_->settle();
+  if (last_) last_->settle();
+}
+
+void LocalRunners::post(const Work& work) {
+  for (const auto& runner : runners_)
+    world_.post(runner->context().rank, [self = shared_from_this(), work, to = runner.get()] {
+      const RankDeviceGuard guard(to->device());
+      work(*to);
+    });
+}
+
+void LocalRunners::run(const Work& work) const {
+  world_.run_on_local_ranks([&](const RankContext& context) {
+    RankRunner& runner = of(context.rank);
+    const RankDeviceGuard guard(runner.device());
+    work(runner);
+    if (!context.endpoint->aborted()) runner.await_device("work between steps");  // else the state is still read
+  });
+  synchronize();  // the caller may read the results
+}
+
+void LocalRunners::synchronize() const {
+  for (const auto& runner : runners_) runner->device().synchronize();
 }
 
 }  // namespace penstock

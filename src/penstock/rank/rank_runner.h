@@ -1,8 +1,10 @@
-// One rank of one pipeline: executes jobs on its stages, and decides what a failure ends.
+// The ranks of a pipeline: each executes jobs on its stages, and decides what a failure ends.
 #pragma once
 
 #include <cstdint>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,20 +12,49 @@
 
 #include "penstock/model/stages.h"
 #include "penstock/rank/gradient_reducer.h"
+#include "penstock/rank/job.h"
 #include "penstock/rank/parameter_updater.h"
-#include "penstock/rank/rank_setting.h"
+#include "penstock/rank/result.h"
 #include "penstock/rank/stage.h"
-#include "penstock/rank/stage_clocks.h"
-#include "penstock/rank/stage_placement.h"
-#include "penstock/rank/state_copies.h"
 #include "penstock/rank/step_executor.h"
-#include "penstock/rank/step_job.h"
 #include "penstock/trace/recorder.h"
+#include "penstock/transport/tag.h"
 #include "penstock/world/device.h"
+#include "penstock/world/world.h"
 
 namespace penstock {
 
-/// Used on its rank's thread, except for the constructor and const functions while the rank is idle.
+/// Copies of parameters and buffers: those on several stages and replicas, which have to be equal, and those from before
+/// a step. Used on its rank's thread.
+class StateCopies {
+ public:
+  /// `placement` and `stages` must outlive it.
+  StateCopies(const StagePlacement& placement, const RankStages& stages) : placement_(placement), stages_(stages) {}
+
+  /// Replica 0's owner stage sends the value of each parameter to the other stages that use it, and replica 0 sends
+  /// parameters and buffers to the other replicas. `round` differs for each call. Called on every rank.
+  void synchronise(std::uint64_t round);
+  /// To be called before each job. Before an evaluation or inference that follows training, copies the buffers of
+  /// replica 0 to the other replicas, as a saved model has them. Called on every rank.
+  void share_buffers(const StepJob& job);
+  /// To be called first in each job. Copies the buffers before a whole training step, whose F changes them.
+  void keep_buffers(const StepJob& job);
+  /// After the running training step was cancelled: the buffers get back the values that keep_buffers() has copied.
+  void restore_buffers();
+
+ private:
+  /// The buffers of all stages, in one order.
+  Tensors buffers() const;
+
+  const StagePlacement& placement_;
+  const RankStages& stages_;
+  bool buffers_differ_ = false;  // between replicas: a training step ran since they were shared
+  bool are_kept_ = false;
+  Tensors kept_;  // reused from step to step
+};
+
+/// One rank of one pipeline. Used on its rank's thread, except for the constructor and const functions while the rank is
+/// idle.
 class RankRunner {
  public:
   /// `staged` must outlive it. Builds the stages that `training`, the full schedule, assigns to this rank.
@@ -96,6 +127,63 @@ class RankRunner {
   std::exception_ptr permanent_error_;        // the error of every further job, once ranks were given different batches
   std::optional<std::uint64_t> last_update_;  // the newest training step that updated the parameters
   bool was_refused_ = false;                  // the newest training step that refuses invalid losses has failed
+};
+
+/// The runners of this process's ranks in one pipeline. Owns them and what they refer to. Shared by the pipeline and by the work that is posted here, because work
+/// that hangs after a failure may outlive the Pipeline. Used by the program's thread; each runner by its rank's thread.
+class LocalRunners : public std::enable_shared_from_this<LocalRunners> {
+ public:
+  using Work = std::function<void(RankRunner&)>;
+
+  /// `world` must outlive it, `pipeline` is the number of the pipeline in the world.
+  LocalRunners(World& world, std::uint32_t pipeline, StagedGraph staged);
+
+  /// Makes every runner on its rank's thread. To be called once, before all functions below. Collective.
+  void make(const std::function<std::unique_ptr<RankRunner>(const RankContext&)>& make_runner);
+
+  World& world() const { return world_; }
+  const StagedGraph& staged() const { return staged_; }
+  /// By local rank.
+  const std::vector<std::unique_ptr<RankRunner>>& all() const { return runners_; }
+  RankRunner& of(WorldRank local) const { return *runners_[index_of(local)]; }
+  int count() const { return static_cast<int>(runners_.size()); }
+  /// Whether any of these ranks reads the network's inputs.
+  bool read_inputs() const;
+
+  /// Submits a step or an evaluation and returns its result. One job runs, and the next one waits: first waits for
+  /// the job before the last.
+  StepResult start(const std::shared_ptr<StepJob>& job);
+  /// Gives `job` its state. To be called before submit().
+  void prepare(StepJob& job) const;
+  /// Submits a prepared job without waiting. It must not change any more.
+  void submit(const std::shared_ptr<StepJob>& job);
+  /// Waits for the submitted jobs; throws the error of a failed one, unless it was a StepFailure reported before.
+  void finish() const;
+  /// The same, but never throws, and after a failure of the world does not wait for a rank that hangs.
+  void settle() const noexcept;
+
+  /// Queues `work`, which must not throw, for every runner, after earlier work, and returns.
+  void post(const Work& work);
+  /// Runs `work` on every runner and waits for all. Where one throws, aborts the world and rethrows.
+  void run(const Work& work) const;
+  /// The calling thread waits for what the runners have queued on their devices.
+  void synchronize() const;
+
+  /// The tag of the next gather operation of the pipeline: the same on every process.
+  Tag next_gathering() { return control_tag(pipeline_, Topic::gathering, ++gatherings_); }
+  /// The number of the next checkpoint of the pipeline: the same on every process.
+  std::uint64_t next_save() { return ++saves_; }
+
+ private:
+  std::size_t index_of(WorldRank rank) const;
+
+  World& world_;
+  std::uint32_t pipeline_;
+  StagedGraph staged_;
+  std::vector<std::unique_ptr<RankRunner>> runners_;
+  std::shared_ptr<StepState> last_, before_last_;  // of submitted jobs
+  std::uint64_t gatherings_ = 0;
+  std::uint64_t saves_ = 0;
 };
 
 }  // namespace penstock

@@ -1,42 +1,40 @@
 #include "penstock/rank/result.h"
 
-#include <algorithm>
-#include <limits>
-#include <utility>
+#include <cmath>
 
-#include "penstock/rank/step_state.h"
+#include "penstock/base/error.h"
 
 namespace penstock {
 
-double StepResult::loss() const { return state_->numbers().loss; }
-double StepResult::gradient_norm() const { return state_->gradient_norm(); }
-bool StepResult::update_skipped() const { return state_->update_skipped(); }
-bool StepResult::has_gradient_norm() const { return state_->has_gradient_norm(); }
-double StepResult::loss_sum() const { return state_->numbers().loss_sum; }
-double StepResult::weight() const { return state_->numbers().weight; }
-const std::vector<double>& StepResult::metrics() const { return state_->numbers().metrics; }
-bool StepResult::ready() const { return state_->ready(); }
-std::optional<BatchOutputs> StepResult::outputs() const {
-  state_->wait_until_done();
-  return state_->outputs();
-}
-void StepResult::wait() const { state_->wait_until_done(); }
+const Metric correct = correct_along(1);
 
-StepStats StepResult::use() const {
-  state_->wait_until_done();
-  StepStats total;
-  std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0, busy = 0;
-  const std::vector<RankUse> uses = state_->uses();
-  for (const RankUse& use : uses) {
-    total.peak_activations = std::max(total.peak_activations, use.peak_activations);
-    busy += use.busy_ns;
-    if (use.busy_ns == 0) continue;  // a rank without instructions is idle all the time
-    begin = std::min(begin, use.begin_ns);
-    end = std::max(end, use.end_ns);
-  }
-  if (busy > 0)
-    total.idle = 1 - static_cast<double>(busy) / (static_cast<double>(end - begin) * static_cast<double>(uses.size()));
-  return total;
+Metric correct_along(int class_dimension) {
+  const auto count = [class_dimension](const torch::Tensor& output, const torch::Tensor& target) {
+    return output.argmax(class_dimension).eq(target).sum();
+  };
+  return {"correct",
+          [count](const torch::Tensor& output, const torch::Tensor& target) {
+            return static_cast<double>(count(output, target).item<std::int64_t>());
+          },
+          count};
 }
+
+std::string text_of(const InvalidStep& invalid) {
+  const std::string of_replica = invalid.replicas > 1 ? say(" of replica ", invalid.replica) : "";
+  return say("the loss of training step ", invalid.step, " is ", text_of_loss(invalid.loss), " in micro-batch ",
+             invalid.micro_batch, of_replica, " (stage ", invalid.stage, "): ", invalid.cause);
+}
+
+bool is_invalid_loss(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const InvalidLoss&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+std::string text_of_loss(double loss) { return std::isnan(loss) ? "nan" : say(loss); }
 
 }  // namespace penstock

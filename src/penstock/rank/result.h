@@ -1,6 +1,8 @@
-// The result of a step or an evaluation, available on every rank.
+// What a program asks of a batch, and what it gets: options, metrics, loss, outputs, and the error of an invalid loss.
 #pragma once
 
+#include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,10 +10,77 @@
 
 #include "penstock/base/split.h"
 #include "penstock/base/tensor.h"
-#include "penstock/rank/batch_outputs.h"
-#include "penstock/rank/metric.h"
+#include "penstock/model/batch_function.h"
+#include "penstock/world/failures.h"
 
 namespace penstock {
+
+/// How the replicas of a pipeline share the rows of an inference.
+enum class ReplicaInput {
+  share,  // each replica computes its share, and the outputs are concatenated
+  each    // each replica computes all rows; a process gets the outputs of its own replica, under threads of replica 0
+};
+
+/// A number that is summed over the samples of a batch. `count` returns the sum over one micro-batch's samples. It is a function of (outputs, targets) or of the outputs
+/// alone, each of them the first tensor or all tensors (model/batch_function.h). Called on the threads of the ranks
+/// that hold the last stage.
+struct Metric {
+  std::string name;
+  BatchFunction<double> count;
+  /// Optional, for devices: the same number as a scalar tensor on the device of the outputs, so that no rank waits for
+  /// it between micro-batches.
+  BatchFunction<torch::Tensor> count_on_device = {};
+};
+
+/// The number of samples whose largest logit is that of the target class. Output [n, classes, ...], target [n, ...]
+/// with class numbers.
+extern const Metric correct;
+/// The same with the classes along dimension `class_dimension` of the output: 2 for tokens, [n, T, V].
+Metric correct_along(int class_dimension);
+
+/// The outputs and targets of the rows that this process computes.
+struct BatchOutputs {
+  std::vector<torch::Tensor> outputs;  // all values that the network returns; on the CPU, without a graph
+  std::vector<torch::Tensor> targets;  // of the same rows; tensors without samples unchanged
+  RowRange rows;                       // the rows within the whole batch; under threads all of them
+};
+
+/// A training step whose loss is infinite or not a number.
+struct InvalidStep {
+  std::uint64_t step = 0;  // the number of training steps before it, as random numbers count them
+  double loss = 0;         // of the micro-batch
+  int replica = 0;         // if several have such a loss, one of them
+  int replicas = 1;        // of the pipeline
+  int micro_batch = 0;     // the first one of the replica
+  int stage = 0;           // the last one, which computes the loss
+  /// What is not finite: a parameter of any stage, an input of the batch, or the first value of the last stage.
+  std::string cause = {};
+  /// If a parameter is not finite: the newest training step that has updated the parameters. None before the first one,
+  /// and after parameters were loaded.
+  std::optional<std::uint64_t> spoiled_by = {};
+};
+
+/// "the loss of training step 12 is nan in micro-batch 3 (stage 1): the output of layer 'layer2' (stage 1) is not
+/// finite, though its inputs and parameters are".
+std::string text_of(const InvalidStep& invalid);
+/// "nan", "inf" or "-inf", without the sign that NaN has on some processors; other numbers as they are written.
+std::string text_of_loss(double loss);
+
+/// The loss of a training step is infinite or not a number. Nothing was updated: the pipeline remains usable, with the
+/// state before the step. The message is the same on every process.
+class InvalidLoss : public StepFailure {
+ public:
+  explicit InvalidLoss(const InvalidStep& invalid) : InvalidLoss(invalid, text_of(invalid)) {}
+  /// With a message of the caller's.
+  InvalidLoss(const InvalidStep& invalid, const std::string& message) : StepFailure(message), invalid_(invalid) {}
+
+  const InvalidStep& where() const { return invalid_; }
+
+ private:
+  InvalidStep invalid_;
+};
+
+bool is_invalid_loss(const std::exception_ptr& error);
 
 /// How busy the ranks of this process were in a training step.
 struct StepStats {

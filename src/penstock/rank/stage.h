@@ -1,12 +1,15 @@
-// One stage: builds the layers of its part of the graph; computes forward and backward of one micro-batch.
+// The stages of one rank: who holds which, the layers that each builds, F and B of one micro-batch, and their times.
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,8 +20,41 @@
 #include "penstock/layers/split_layer.h"
 #include "penstock/model/stages.h"
 #include "penstock/transport/transport.h"
+#include "penstock/world/device.h"
+#include "penstock/world/rank_context.h"
 
 namespace penstock {
+
+/// The ranks that hold the stages of one pipeline, as one of these ranks sees them. A plain value. Used on its rank's
+/// thread.
+class StagePlacement {
+ public:
+  /// `rank_of_stage` is that of the pipeline's schedules; `pipeline` is part of message tags.
+  StagePlacement(std::uint32_t pipeline, RankContext context, std::vector<Rank> rank_of_stage)
+      : pipeline_(pipeline), context_(std::move(context)), rank_of_stage_(std::move(rank_of_stage)) {}
+
+  std::uint32_t pipeline() const { return pipeline_; }
+  const RankContext& context() const { return context_; }
+  Transport& endpoint() const { return *context_.endpoint; }
+  /// This rank.
+  Rank rank() const { return context_.pipeline_rank(); }
+  Replica replica() const { return context_.replica(); }
+
+  int stage_count() const { return static_cast<int>(rank_of_stage_.size()); }
+  StageId last_stage() const { return StageId(stage_count() - 1); }
+  /// Whether this rank holds `stage`.
+  bool is_local(StageId stage) const { return rank_of_stage_[stage.index()] == rank(); }
+  /// The rank that holds `stage` of a replica; without one, of this rank's replica.
+  WorldRank holder_of(StageId stage, Replica replica) const {
+    return context_.rank_of(rank_of_stage_[stage.index()], replica);
+  }
+  WorldRank holder_of(StageId stage) const { return holder_of(stage, replica()); }
+
+ private:
+  std::uint32_t pipeline_;
+  RankContext context_;
+  std::vector<Rank> rank_of_stage_;
+};
 
 /// The live activations of one micro-batch on one stage: what F stores for B or I, and I for W.
 struct Activations {
@@ -47,7 +83,8 @@ struct StageSetting {
   std::shared_ptr<const KernelSelection> kernels = std::make_shared<const KernelSelection>();
 };
 
-/// Used on its rank's thread.
+/// Builds the layers of its part of the graph; computes forward and backward of one micro-batch. Used on its rank's
+/// thread.
 class Stage {
  public:
   /// Builds the layers of `part`. `staged` and `part` must outlive the stage.
@@ -157,5 +194,36 @@ class Stage {
 
 /// The stages of one rank, in ascending order.
 using RankStages = std::vector<std::unique_ptr<Stage>>;
+
+/// The times of one node of the graph for one micro-batch, in ms.
+struct NodeTimes {
+  static constexpr std::string_view record_name = "NodeTimes";  // sent to other ranks (transport/records.h)
+
+  std::int64_t node = 0;
+  double forward = 0;
+  double backward = 0;  // B; I where it is split
+  double weight_grad = 0;
+  std::int64_t output_bytes = 0;
+  std::int64_t parameter_bytes = 0;  // of parameters that require gradients
+};
+
+/// Times the layers of a rank's stages. Used on its rank's thread.
+class StageClocks {
+ public:
+  /// `stages` must outlive it.
+  StageClocks(const RankStages& stages, const RankDevice& device) : stages_(stages), stream_(device.stream()) {}
+
+  /// Switches timing on, from new on, or off. To be called between steps.
+  void set_running(bool on);
+  /// To be called after each step on a device: LayerClock::read_marks().
+  void read_marks();
+  /// The times of all nodes in the `steps` steps since set_running(true): medians over steps (base/clock.h).
+  std::vector<NodeTimes> times(std::size_t steps) const;
+
+ private:
+  const RankStages& stages_;
+  std::optional<c10::Stream> stream_;                // on a device
+  std::vector<std::unique_ptr<LayerClock>> clocks_;  // by stage, while layers are timed
+};
 
 }  // namespace penstock

@@ -6,7 +6,7 @@
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/pipeline/pipeline.h"
-#include "penstock/state/pipeline_states.h"
+#include "penstock/state/saved_state.h"
 
 namespace penstock {
 

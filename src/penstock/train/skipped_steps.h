@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <set>
 
-#include "penstock/rank/invalid_loss.h"
+#include "penstock/rank/result.h"
 #include "penstock/train/hook.h"
 
 namespace penstock {

@@ -9,7 +9,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/checkpoint/checkpoint_reader.h"
-#include "penstock/rank/batch_axes.h"
+#include "penstock/rank/batch.h"
 #include "penstock/train/test_run.h"
 #include "penstock/world/host_memory.h"
 

@@ -6,34 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "penstock/rank/executor.h"
+#include "penstock/rank/job.h"
 #include "penstock/rank/options.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {
 
-/// A lowered and validated schedule, ready to execute.
-struct CompiledSchedule {
-  CompiledSchedule(Schedule lowered, Links of_model);
-
-  Schedule schedule;
-  Links links;
-  Dependencies dependencies;
-  std::vector<Program> programs;      // by rank
-  std::vector<int> peak_activations;  // by rank, as validate() counted them
-};
-
 struct ScheduleRequest {
   PipelineOptions options;
   int ranks = 1;
-};
-
-/// The parts of a step (Pipeline::forward_backward, reduce_gradients, step).
-enum class StepPart {
-  whole,
-  forward_backward,  // everything up to the last micro-batch's gradients
-  reduce,            // REDUCE
-  update             // NORM and STEP
 };
 
 /// Not thread-safe.

@@ -1,11 +1,15 @@
-// Compares a stored state with the parameters and buffers of all ranks, and copies it into them.
+// Loads a stored state into a pipeline's ranks: a map of tensors, or the newest usable checkpoint.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "penstock/checkpoint/manifest.h"
+#include "penstock/rank/rank_runner.h"
 #include "penstock/rank/stage.h"
 #include "penstock/world/gather.h"
 #include "penstock/world/rank_context.h"
@@ -30,5 +34,17 @@ std::string misfit(const RankContext& context, const Tag& tag, const RankStages&
 /// Called on every rank's thread with the same `state`. Copies the values of `state` where all fit; returns misfit().
 std::string load_values(const RankContext& context, const Tag& tag, const RankStages& stages,
                         const std::map<std::string, torch::Tensor>& state);
+
+struct LoadedCheckpoint {
+  std::optional<Manifest> manifest = {};  // none where no checkpoint is usable
+  std::set<std::string> damaged = {};     // directories that were skipped
+};
+
+/// The newest checkpoint of the folder, or the checkpoint, `path` that is complete and undamaged replaces the state of
+/// all ranks: parameters, buffers, the optimisers' state, averages, the loss scale. Each damaged one is logged on the
+/// main process, and skipped. Returns the same on every process. Throws ConfigError for a checkpoint of another network
+/// or optimiser, and NotReadable where none is usable, and one that was skipped may be whole. Collective; no step may
+/// be running.
+LoadedCheckpoint load_checkpoint(LocalRunners& runners, const std::string& path);
 
 }  // namespace penstock

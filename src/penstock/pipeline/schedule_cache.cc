@@ -1,10 +1,11 @@
-#include "penstock/rank/schedule_cache.h"
+#include "penstock/pipeline/schedule_cache.h"
 
 #include <algorithm>
 
 #include "penstock/base/error.h"
 
 namespace penstock {
+
 namespace {
 
 /// `schedule` without the instructions of all but the first `micro_batches`. Removing instructions only removes
@@ -34,11 +35,6 @@ Schedule forward_part(const Schedule& schedule) {
 }
 
 }  // namespace
-
-CompiledSchedule::CompiledSchedule(Schedule lowered, Links of_model)
-    : schedule(std::move(lowered)), links(std::move(of_model)), dependencies(schedule, links) {
-  for (const Order& order : schedule.orders) programs.emplace_back(order, dependencies);
-}
 
 ScheduleCache::ScheduleCache(const ScheduleRequest& request) : request_(request) {
   const PipelineOptions& options = request.options;

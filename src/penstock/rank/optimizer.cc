@@ -1,3 +1,5 @@
+#include "penstock/rank/optimizer.h"
+
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
@@ -10,7 +12,6 @@
 #include <utility>
 
 #include "penstock/base/error.h"
-#include "penstock/rank/optimizer.h"
 
 namespace penstock {
 namespace {

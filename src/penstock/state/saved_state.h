@@ -1,0 +1,89 @@
+// What a checkpoint takes from a pipeline and its ranks, and gives back: settings, numbers, and the tensors of each rank.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "penstock/checkpoint/checkpoint_reader.h"
+#include "penstock/checkpoint/manifest.h"
+#include "penstock/checkpoint/rank_files.h"
+#include "penstock/rank/options.h"
+#include "penstock/rank/parameter_updater.h"
+#include "penstock/rank/rank_runner.h"
+#include "penstock/world/collectives.h"
+#include "penstock/world/world.h"
+
+namespace penstock {
+
+/// `KindOfReport` is an enum class of char; '+' is success.
+template <class KindOfReport>
+struct RankReport {
+  using Kind = KindOfReport;
+  Kind kind = static_cast<Kind>('+');
+  std::string text = {};
+
+  Message message() const { return message_of(std::string(1, static_cast<char>(kind)) + text); }
+  static RankReport of(const Message& message) {
+    const std::string coded = text_in(message);
+    return {static_cast<Kind>(coded.at(0)), coded.substr(1)};
+  }
+};
+
+/// What a checkpoint records of the pipeline: the steps that were submitted, and the learning rate that the program has set.
+struct StepsDone {
+  std::int64_t steps = 0;
+  std::optional<double> learning_rate = std::nullopt;
+};
+
+struct SaverParts {
+  std::shared_ptr<LocalRunners> runners;
+  std::function<StepsDone()> position;
+  /// Throws ConfigError while gradients await their update, or averages replace the parameters.
+  std::function<void()> require_savable;
+  std::uint32_t pipeline = 0;
+  std::uint64_t seed = 0;
+  BitSettings bits = {};
+  const std::set<std::string>& damaged;  // CheckpointFolder::damaged
+};
+
+/// The settings on which the bits of this pipeline's results depend. `schedule` is the one that it executes.
+BitSettings bit_settings(const PipelineOptions& options, const World& world, const Schedule& schedule);
+
+using States = std::map<std::string, StateValues>;
+
+void add_loss_scaler(States& states, const LossScaler& scaler);
+/// None without fp16.
+std::optional<LossScaler::State> loss_scaler_in(const States& states);
+void add_learning_rate(States& states, std::optional<double> rate);
+/// None where the pipeline did not set it.
+std::optional<double> learning_rate_in(const States& states);
+
+/// The tensors whose owner a rank is: on replica 0, those of its stages, of a tie on the owner stage. Refers to the
+/// pipeline's memory where that is contiguous and on the CPU, and to copies elsewhere: to be used on the rank's thread,
+/// before the next step.
+class OwnedTensors {
+ public:
+  explicit OwnedTensors(RankRunner& runner);
+  const RankTensors& tensors() const { return tensors_; }
+
+ private:
+  void add(std::vector<TensorBytes>& list, const std::string& name, const torch::Tensor& tensor);
+
+  RankTensors tensors_;
+  std::vector<torch::Tensor> memory_;  // keeps the bytes alive
+};
+
+/// Compares the checksums of all tensors that restore() reads. Throws DataError where one does not match.
+void require_undamaged(RankRunner& runner, const Checkpoint& checkpoint);
+
+/// Reads everything of `checkpoint` that the rank's stages use into them, owned or not. Called on the rank's thread.
+/// Throws DataError where a checksum does not match, and ConfigError where the checkpoint's optimiser does not fit.
+/// Then some values have been replaced, and others not.
+void restore(RankRunner& runner, const Checkpoint& checkpoint);
+
+}  // namespace penstock
