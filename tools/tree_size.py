@@ -3,10 +3,10 @@
 
     tree_size.py CHECKOUT...
 
-Prints, for each checkout: per module of src/penstock and in all its lines, files, median lines of a file, files under
+Prints, for each checkout: per folder of src/penstock and in all its lines, files, median lines of a file, files under
 40 lines, statements (`;` and `{` outside of comments and texts), units (a header with the source file of its name),
-includes from unit to unit within the module ("arrows"), and the largest number of units below one unit in its own
-module; then the headers and types behind penstock.h, the public member functions of Pipeline and World, the words of
+includes from unit to unit within the folder ("arrows"), and the largest number of units below one unit in its own
+folder; then the headers and types behind penstock.h, the public member functions of Pipeline and World, the words of
 the pages and the lines of tests.
 """
 import pathlib
@@ -30,11 +30,11 @@ def statements(texts):
 
 
 def module_of(file):
-    return file.split("/")[0] if "/" in file else "-"
+    return file.rpartition("/")[0] or "-"
 
 
 def table(sources, includes):
-    """The rows of the modules, and a last one of the whole library."""
+    """The rows of the folders, and a last one of the whole library."""
     direct = {unit(file): set() for file in sources}
     for file in sources:
         direct[unit(file)] |= {unit(ours(name)) for _, name in includes[file] if ours(name) in sources} - {unit(file)}
@@ -88,7 +88,7 @@ def report(root):
                read_all(path for path in sorted(source.rglob("*")) if path.suffix in (".h", ".cc")).items()}
     includes = read_includes(source)
     for row in table(sources, includes):
-        yield f"{row[0]:<12}" + "".join(f"{cell:>11}" for cell in row[1:])
+        yield f"{row[0]:<22}" + "".join(f"{cell:>11}" for cell in row[1:])
     headers, types = behind_umbrella(sources, includes)
     yield f"headers of ours behind {PROJECT}.h: {headers}, which define {types} types at namespace scope"
     for name in ("Pipeline", "World"):

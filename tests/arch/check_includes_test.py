@@ -50,6 +50,15 @@ class CheckIncludes(unittest.TestCase):
                      "units include each other in a circle: show/show, wire/wire",
                      "wire/wire.cc:2: 'wire' may not include 'show'")
 
+    def test_a_folder_with_a_row_is_a_module_that_other_modules_reach_with_the_one_around_it(self):
+        nested = TABLE.replace("| show |", "| wire/join | joins | base, wire | join.h |\n| show |")
+        tree = {"docs/architecture.md": nested, "src/penstock/wire/join/join.h": '#include "penstock/wire/wire.h"\n',
+                "src/penstock/show/show.h": '#include "penstock/wire/join/join.h"\n'}
+        self.assertEqual(self.check(tree)[0], 0)
+        self.refuses({**tree, "src/penstock/wire/queue.cc": '#include "penstock/wire/join/join.h"\n'},
+                     "units include each other in a circle: wire/join/join, wire/queue, wire/wire",
+                     "wire/queue.cc:1: 'wire' may not include 'wire/join'")
+
     def test_a_module_may_not_include_the_umbrella(self):
         self.refuses({"src/penstock/show/show.cc": '#include "penstock/penstock.h"\n'},
                      "units include each other in a circle: penstock, show/show",

@@ -1,7 +1,7 @@
 // Runs the jobs of auto_jobs.h whose ranks are as many as the processes: `mpirun -n 2 auto_jobs_program`.
 #include <iostream>
 
-#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/joining/launch_environment.h"
 #include "tests/autotune/auto_jobs.h"
 
 int main(int, char**) {

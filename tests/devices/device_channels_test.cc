@@ -14,8 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "penstock/transport/peer_processes.h"
-#include "penstock/transport/physical_device.h"
+#include "penstock/transport/processes/peer_processes.h"
 #include "penstock/world/device.h"
 #include "tests/devices/joined_here.h"
 #include "tests/devices/joined_jobs.h"
@@ -212,7 +211,7 @@ TEST_F(DeviceChannels, two_ranks_on_one_device_are_refused_where_the_library_nee
 
 TEST(PhysicalDevice, is_told_by_host_and_entry_of_the_visible_devices) {
   const auto on = [](int index, const char* visible, const char* host = "a") {
-    return physical_device(test_device(index), [=](const char* variable) {
+    return physical_device({"test", index}, [=](const char* variable) {
       return std::string_view(variable) == host_variable ? host : visible;
     });
   };

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "penstock/penstock.h"
-#include "penstock/transport/device_channels.h"
 #include "penstock/transport/device_hand_over.h"
-#include "penstock/transport/process_endpoint.h"
+#include "penstock/transport/devices/device_channels.h"
+#include "penstock/transport/processes/buffer_network.h"
 #include "penstock/world/device.h"
 #include "tests/devices/joined_here.h"
 #include "tests/support/stream_groups.h"

@@ -57,7 +57,7 @@ WorldUnderTest world(const std::string& name, int size, Arrival arrival, const s
   return {name + std::to_string(size), each_rank, each_rank, test_device, arrives_on};
 }
 
-/// A process whose last world has failed ends with an error (transport/exit_watch.h), and worlds of these tests fail.
+/// A process whose last world has failed ends with an error (transport/processes/exit_watch.h), and worlds of these tests fail.
 class CleanEnd : public ::testing::Environment {
  public:
   void TearDown() override { close(open_here(2)); }

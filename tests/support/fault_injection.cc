@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/processes/wire.h"
 #include "penstock/transport/progress.h"
-#include "penstock/transport/wire.h"
 
 namespace penstock {
 namespace {

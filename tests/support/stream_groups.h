@@ -1,4 +1,4 @@
-// Groups of two ranks on test devices with the rules of NCCL, for device channels (transport/device_channels.h), all of
+// Groups of two ranks on test devices with the rules of NCCL, for device channels (transport/devices/device_channels.h), all of
 // them in this process.
 //
 //   the sender's current stream    producer --- event

@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "penstock/transport/peer_processes.h"
+#include "penstock/transport/processes/peer_processes.h"
 
 namespace penstock::test {
 

@@ -8,7 +8,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
-#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/joining/launch_environment.h"
 #include "penstock/transport/progress.h"
 #include "penstock/transport/records.h"
 #include "tests/transport/world_under_test.h"

@@ -6,7 +6,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
-#include "penstock/transport/wire.h"
+#include "penstock/transport/processes/wire.h"
 #include "tests/transport/world_under_test.h"
 
 namespace penstock::test::data_plane_conformance_test {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "penstock/base/error.h"
-#include "penstock/transport/early_posts.h"
+#include "penstock/transport/processes/early_posts.h"
 
 namespace penstock::test::early_posts_test {
 namespace {

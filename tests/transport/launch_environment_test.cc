@@ -1,4 +1,4 @@
-#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/joining/launch_environment.h"
 
 #include <cstdlib>
 #include <map>

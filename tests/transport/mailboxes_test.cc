@@ -1,5 +1,5 @@
 // The wait of a thread beside the rank's own, without LibTorch.
-#include "penstock/transport/mailboxes.h"
+#include "penstock/transport/mailbox.h"
 
 #include <atomic>
 #include <chrono>
@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
-#include "penstock/transport/world_aborted.h"
 #include "tests/base/error_text.h"
 
 namespace penstock::mailboxes_test {

@@ -1,4 +1,4 @@
-#include "penstock/transport/message_formats.h"
+#include "penstock/transport/processes/message_formats.h"
 
 #include <gtest/gtest.h>
 

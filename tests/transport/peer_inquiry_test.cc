@@ -1,5 +1,5 @@
 // Inquiries among ranks whose questions and answers are carried by the test, one after the other.
-#include "penstock/transport/peer_inquiry.h"
+#include "penstock/transport/processes/peer_inquiry.h"
 
 #include <array>
 #include <deque>
@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "penstock/transport/control_messages.h"
+#include "penstock/transport/processes/control_messages.h"
 
 namespace penstock::test::peer_inquiry_test {
 namespace {

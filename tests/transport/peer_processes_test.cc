@@ -1,4 +1,4 @@
-#include "penstock/transport/peer_processes.h"
+#include "penstock/transport/processes/peer_processes.h"
 
 #include <string_view>
 

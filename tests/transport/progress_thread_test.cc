@@ -7,10 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "penstock/transport/control_messages.h"
-#include "penstock/transport/progress_thread.h"
-#include "penstock/transport/wire.h"
-#include "penstock/transport/world_aborted.h"
+#include "penstock/transport/processes/control_messages.h"
+#include "penstock/transport/processes/progress_thread.h"
+#include "penstock/transport/processes/wire.h"
 #include "tests/transport/silent_network.h"
 
 namespace penstock::test::progress_thread_test {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
-#include "penstock/transport/wire.h"
+#include "penstock/transport/processes/wire.h"
 
 namespace penstock::records_test {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "penstock/transport/buffer_network.h"
+#include "penstock/transport/processes/buffer_network.h"
 
 namespace penstock::test {
 

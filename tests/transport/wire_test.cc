@@ -1,4 +1,4 @@
-#include "penstock/transport/wire.h"
+#include "penstock/transport/processes/wire.h"
 
 #include <cstring>
 

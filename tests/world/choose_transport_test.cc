@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
-#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/joining/launch_environment.h"
 
 namespace penstock::choose_transport_test {
 namespace {

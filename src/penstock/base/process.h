@@ -1,9 +1,10 @@
-// What concerns the whole process: its command line, the names of its threads, and its end.
+// What concerns the whole process: its command line, its environment, the names of its threads, and its end.
 #pragma once
 
 #include <stdlib.h>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <string>
 
@@ -16,6 +17,12 @@ struct CommandLine {
   int count = 0;
   char** arguments = nullptr;
 };
+
+/// Returns the value of a variable of an environment; null if it is not set.
+using Environment = std::function<const char*(const char*)>;
+
+/// The environment of this process.
+inline const char* own_environment(const char* name) { return std::getenv(name); }
 
 /// Names the calling thread, as `top -H`, gdb and perf show it. Linux keeps 15 bytes; the rest is cut off.
 inline void name_this_thread(const std::string& name) {

@@ -15,7 +15,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "penstock/cli/command_line_check.h"
-#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/joining/launch_environment.h"
 
 namespace penstock {
 namespace {

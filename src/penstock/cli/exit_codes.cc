@@ -4,7 +4,7 @@
 #include <chrono>
 #include <thread>
 
-#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/joining/launch_environment.h"
 
 namespace penstock {
 namespace {

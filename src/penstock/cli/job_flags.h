@@ -13,7 +13,7 @@
 #include "penstock/cli/model_flags.h"
 #include "penstock/pipeline/pipeline.h"
 #include "penstock/plan/plan_file.h"
-#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/joining/launch_environment.h"
 
 namespace penstock {
 

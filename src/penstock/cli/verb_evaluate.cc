@@ -14,7 +14,7 @@
 #include "penstock/cli/verbs.h"
 #include "penstock/cli/weight_file.h"
 #include "penstock/train/train.h"
-#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/joining/launch_environment.h"
 
 namespace penstock {
 namespace {

@@ -14,7 +14,7 @@
 #include "penstock/cli/verbs.h"
 #include "penstock/launch/rank_processes.h"
 #include "penstock/launch/restarts.h"
-#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/joining/launch_environment.h"
 
 namespace penstock {
 namespace {

@@ -26,7 +26,7 @@
 #include "penstock/plan/plan.h"
 #include "penstock/trace/trace.h"
 #include "penstock/train/train.h"
-#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/joining/launch_environment.h"
 
 namespace penstock {
 namespace {

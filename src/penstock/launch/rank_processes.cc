@@ -25,7 +25,7 @@
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/stop_signals.h"
-#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/joining/launch_environment.h"
 
 namespace penstock {
 namespace {

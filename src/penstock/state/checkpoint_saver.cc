@@ -17,7 +17,7 @@
 #include "penstock/base/log.h"
 #include "penstock/checkpoint/background_writer.h"
 #include "penstock/state/saved_state.h"
-#include "penstock/transport/world_aborted.h"
+#include "penstock/transport/control_plane.h"
 #include "penstock/world/collectives.h"
 #include "penstock/world/failures.h"
 #include "penstock/world/rank_watch.h"

@@ -13,7 +13,7 @@
 #include "penstock/base/error.h"
 #include "penstock/pipeline/profiler.h"
 #include "penstock/train/trainer.h"
-#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/joining/launch_environment.h"
 #include "penstock/world/host_memory.h"
 
 namespace penstock {

@@ -12,12 +12,31 @@
 #include <optional>
 #include <string>
 
+#include "penstock/base/error.h"
 #include "penstock/base/ids.h"
 #include "penstock/transport/tag.h"
 
 namespace penstock {
 
 struct PeerStatus;  // progress.h
+
+/// A wait or a send ended because some rank aborted the world: a consequence of a failure, never its cause.
+class WorldAborted : public TransportError {
+ public:
+  using TransportError::TransportError;
+};
+
+/// A wait ended because the step that its message belongs to was cancelled. The world remains usable.
+class StepCancelled : public TransportError {
+ public:
+  using TransportError::TransportError;
+};
+
+/// The same where all messages of the pipeline were cancelled.
+class PipelineCancelled : public StepCancelled {
+ public:
+  using StepCancelled::StepCancelled;
+};
 
 /// The rank's own thread calls report_progress; any thread calls the others.
 class ControlPlane {

@@ -12,6 +12,7 @@
 //     current stream on its current device (device_hand_over.h). Neither waits for a device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -45,6 +46,20 @@ struct Message {
   /// The transit time in nanoseconds; 0 if it is not known.
   std::int64_t transit_ns() const { return sent_ns > 0 && arrived_ns > sent_ns ? arrived_ns - sent_ns : 0; }
 };
+
+/// Where the memory of received tensors begins: a multiple of this.
+inline constexpr std::size_t tensor_alignment = 64;
+
+/// Prepares a tensor for sending. Every transport does so, so that a receiver computes on the same layout and the same
+/// alignment (which changes bits in BLAS) with every transport. The result is detached and dense. A tensor that is
+/// dense in a permuted order keeps its strides; one with gaps or overlaps becomes contiguous; a view that would keep a
+/// much larger storage alive, or is not aligned, is copied. All others share their storage
+/// with the result. An undefined tensor stays undefined. Throws TransportError for tensors that are not strided
+/// (sparse, quantized).
+torch::Tensor prepare_for_send(const torch::Tensor& tensor);
+
+/// `prepare_for_send` for every payload.
+Message prepare_for_send(Message message);
 
 /// An ordered pair of ranks: `from` sends to `to`.
 struct RankPair {

@@ -7,10 +7,9 @@
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/transport/device_hand_over.h"
-#include "penstock/transport/mailboxes.h"
+#include "penstock/transport/mailbox.h"
 #include "penstock/transport/progress.h"
 #include "penstock/transport/transport.h"
-#include "penstock/transport/wire.h"
 
 namespace penstock {
 namespace {

@@ -58,7 +58,7 @@ enum class Topic : std::int32_t {
   requests,      // what single processes want before a step: to save, to stop
   invalid_loss,  // why the loss of a step is infinite or not a number
   connection,    // two ranks that device channels are about to connect
-  announcement,  // messages whose tensors travel in device channels (transport/device_channels.h)
+  announcement,  // messages whose tensors travel in device channels (transport/devices/device_channels.h)
   finish         // the end of all work
 };
 

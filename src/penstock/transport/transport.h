@@ -13,7 +13,6 @@
 #include "penstock/transport/control_plane.h"
 #include "penstock/transport/data_plane.h"
 #include "penstock/transport/tag.h"
-#include "penstock/transport/world_aborted.h"
 
 namespace penstock {
 

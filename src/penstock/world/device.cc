@@ -6,7 +6,7 @@
 #include <torch/version.h>
 
 #include "penstock/base/error.h"
-#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/joining/launch_environment.h"
 
 namespace penstock {
 namespace {

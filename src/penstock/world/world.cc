@@ -12,7 +12,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/transport/joined_processes.h"
-#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/joining/launch_environment.h"
 #include "penstock/world/collectives.h"
 #include "penstock/world/failures.h"
 #include "penstock/world/rank_watch.h"

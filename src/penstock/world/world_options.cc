@@ -1,7 +1,7 @@
 #include "penstock/world/world_options.h"
 
 #include "penstock/base/error.h"
-#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/joining/launch_environment.h"
 
 namespace penstock {
 namespace {

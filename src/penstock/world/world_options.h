@@ -37,7 +37,7 @@ struct WorldOptions {
   std::chrono::milliseconds start_deadline = std::chrono::seconds(60);
 };
 
-/// Whose variables hold for a world of this transport (transport/launch_environment.h).
+/// Whose variables hold for a world of this transport (transport/joining/launch_environment.h).
 AskedTransport asked_transport(TransportKind wanted);
 
 /// The transports between processes that a build has.

@@ -22,16 +22,14 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/transport/gloo_network.h"
+#include "penstock/transport/c10d.h"
+#include "penstock/transport/joining/launch_environment.h"
 #include "penstock/transport/joining/start_deadline.h"
 #include "penstock/transport/joining/store_meeting.h"
-#include "penstock/transport/launch_environment.h"
-#include "penstock/transport/quiet_c10d.h"
+#include "penstock/transport/processes/gloo_network.h"
 
 namespace penstock {
 namespace {
-
-const char* variable(const char* name) { return std::getenv(name); }
 
 constexpr const char* interface_variable = "GLOO_SOCKET_IFNAME";
 
@@ -53,7 +51,7 @@ int socket_for(const addrinfo& address) {
 
 /// Throws ConfigError if GLOO_SOCKET_IFNAME names a network interface that this host does not have.
 void require_network_interfaces() {
-  const char* named = variable(interface_variable);
+  const char* named = own_environment(interface_variable);
   if (!named) return;
   std::istringstream names(named);
   for (std::string name; std::getline(names, name, ',');)
@@ -71,7 +69,7 @@ std::string why_unresolved(const Rendezvous& store) {
 /// often means 127.0.1.1, which no other host reaches. Empty if there is no way to the store, and if the user has named
 /// an interface.
 std::string address_towards(const Rendezvous& store) {
-  if (variable(interface_variable)) return "";
+  if (own_environment(interface_variable)) return "";
   const Resolved resolved(store, SOCK_DGRAM);  // connecting sends nothing
   std::string address;
   for (const addrinfo* each = resolved.first.get(); each && address.empty(); each = each->ai_next) {
@@ -199,7 +197,7 @@ void GlooRendezvous::Job::open_store(Joining& joining) {
   options.port = static_cast<std::uint16_t>(place->port);
   options.isServer = opens_store();
   options.waitWorkers = false;  // meet_in() waits, and knows who is missing
-  options.timeout = gloo_time_limit;
+  options.timeout = c10d_time_limit;
   try {
     if (opens_store())
       if (const int socket = loopback_socket(*place); socket >= 0) options.masterListenFd = socket;
@@ -242,7 +240,7 @@ GlooWorld GlooRendezvous::open(std::chrono::milliseconds deadline) {
   auto job = job_;
   if (!job) {
     const LaunchedAs launched = launched_as(AskedTransport::gloo);
-    job = std::make_shared<Job>(Job{{launched.rank, launched.size}, rendezvous(variable), {}, {}});
+    job = std::make_shared<Job>(Job{{launched.rank, launched.size}, rendezvous(own_environment), {}, {}});
   }
   const auto joining = std::make_shared<Joining>();
   std::packaged_task<GlooWorld()> task([=] {

@@ -6,8 +6,8 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "penstock/transport/buffer_network.h"
 #include "penstock/transport/joined_processes.h"
+#include "penstock/transport/processes/buffer_network.h"
 
 namespace penstock {
 

@@ -12,9 +12,9 @@
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/process.h"
-#include "penstock/transport/exit_watch.h"
-#include "penstock/transport/launch_environment.h"
-#include "penstock/transport/peer_processes.h"
+#include "penstock/transport/joining/launch_environment.h"
+#include "penstock/transport/processes/exit_watch.h"
+#include "penstock/transport/processes/peer_processes.h"
 
 namespace penstock {
 namespace {
@@ -74,14 +74,6 @@ std::string missing_in_job(int world) {
 }
 
 }  // namespace
-
-void check_mpi(int code, const char* call) {
-  if (code == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING] = "";
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  throw TransportError(say(call, " failed: ", text));
-}
 
 void require_mpi_for_all_threads() {
   int level = MPI_THREAD_SINGLE;
@@ -182,8 +174,7 @@ void MpiRuntime::begin_mpi() {
                        "the application has ended MPI in this process, and it cannot start again: end it "
                        "after the last world");
   if (initialized) return require_mpi_for_all_threads();
-  for (const auto& [name, value] : local_mpi_settings([](const char* variable) { return std::getenv(variable); }))
-    ::setenv(name.c_str(), value.c_str(), 0);
+  for (const auto& [name, value] : local_mpi_settings(own_environment)) ::setenv(name.c_str(), value.c_str(), 0);
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
   is_ours_ = true;
   require<ConfigError>(level >= MPI_THREAD_SERIALIZED, "this MPI grants ", level_name(level),

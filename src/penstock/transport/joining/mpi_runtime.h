@@ -18,9 +18,6 @@
 
 namespace penstock {
 
-/// Throws TransportError, with MPI's text, unless `code` is MPI_SUCCESS.
-void check_mpi(int code, const char* call);
-
 /// Throws ConfigError unless this process's MPI may be called by any of its threads at any time, as it must where the
 /// program calls it too.
 void require_mpi_for_all_threads();

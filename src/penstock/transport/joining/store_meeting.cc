@@ -8,7 +8,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/hash.h"
-#include "penstock/transport/build_identity.h"
+#include "penstock/transport/joining/build_identity.h"
 #include "penstock/transport/joining/start_deadline.h"
 
 namespace penstock {

@@ -17,7 +17,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "penstock/transport/peer_processes.h"
+#include "penstock/transport/processes/peer_processes.h"
 
 namespace penstock {
 

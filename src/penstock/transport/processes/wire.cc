@@ -1,4 +1,4 @@
-#include "penstock/transport/wire.h"
+#include "penstock/transport/processes/wire.h"
 
 #include <algorithm>
 #include <cstring>
@@ -47,6 +47,7 @@ struct PayloadHeader {
   bool is_meta = false;
 };
 
+static_assert(WireBuffer::unit % tensor_alignment == 0);
 static_assert(std::is_trivially_copyable_v<Envelope> && sizeof(Envelope) == WireBuffer::unit);
 static_assert(std::has_unique_object_representations_v<PayloadHeader>);
 
@@ -79,15 +80,6 @@ class Reader {
   const std::string_view bytes_;
   std::size_t at_ = 0;
 };
-
-bool is_dense(const torch::Tensor& tensor) { return tensor.numel() == 0 || tensor.is_non_overlapping_and_dense(); }
-
-/// Whether the tensor uses less than half of its storage, and a copy would free more than a page.
-bool keeps_much_alive(const torch::Tensor& tensor) { return tensor.storage().nbytes() > 2 * tensor.nbytes() + 4096; }
-
-bool is_aligned(const torch::Tensor& tensor) {
-  return tensor.numel() == 0 || reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % WireBuffer::unit == 0;
-}
 
 std::vector<std::int64_t> strides_of(const Headless& headless, const std::vector<std::int64_t>& shape) {
   if (headless.channels_last) return at::get_channels_last_strides_2d(shape);
@@ -184,21 +176,6 @@ std::size_t body_bytes(const Message& message) {
 }
 
 }  // namespace
-
-torch::Tensor prepare_for_send(const torch::Tensor& tensor) {
-  if (!tensor.defined()) return tensor;
-  require<TransportError>(tensor.layout() == torch::kStrided && !tensor.is_quantized(), "a ", tensor.toString(),
-                          " cannot be sent between ranks: make it dense first");
-  const torch::NoGradGuard no_grad;
-  torch::Tensor sent = tensor.detach().resolve_conj().resolve_neg();
-  if (!is_dense(sent)) return sent.contiguous();
-  return keeps_much_alive(sent) || !is_aligned(sent) ? sent.clone() : sent;
-}
-
-Message prepare_for_send(Message message) {
-  for (Payload& payload : message.payloads) payload.tensor = prepare_for_send(payload.tensor);
-  return message;
-}
 
 WireBuffer encode(const Tag& tag, const Message& message, const Encoding& encoding) {
   Envelope envelope;

@@ -1,4 +1,4 @@
-#include "penstock/transport/gloo_network.h"
+#include "penstock/transport/processes/gloo_network.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -12,8 +12,9 @@
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/process.h"
-#include "penstock/transport/early_posts.h"
-#include "penstock/transport/exit_watch.h"
+#include "penstock/transport/c10d.h"
+#include "penstock/transport/processes/early_posts.h"
+#include "penstock/transport/processes/exit_watch.h"
 
 namespace penstock {
 namespace {
@@ -239,7 +240,7 @@ class GlooNetwork final : public BufferNetwork {
       if (is_over_ || operations.empty()) return false;
       oldest = operations.front().work;
     }
-    return oldest->wait(gloo_time_limit);
+    return oldest->wait(c10d_time_limit);
   }
 
   /// Gives back the buffers of complete sends, several at a time: whatever wakes this thread takes time from the ranks.
@@ -382,7 +383,7 @@ class GlooNetwork final : public BufferNetwork {
     {
       const std::lock_guard lock(mutex_);
       Peer& peer = this->peer(from);
-      if (why && !is_over_ && !peer.has_parted) peer.broken = gloo_reason(*why);
+      if (why && !is_over_ && !peer.has_parted) peer.broken = c10d_reason(*why);
       peer.has_parted = true;
     }
     this->peer(from).changed.notify_one();

@@ -8,8 +8,8 @@
 #include <type_traits>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/processes/wire_buffer.h"
 #include "penstock/transport/tag.h"
-#include "penstock/transport/wire_buffer.h"
 
 namespace penstock::control_messages {
 

@@ -1,12 +1,12 @@
 // Reads from the environment which launcher started this process, its rank, and the number of processes. Torch-free.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 
 #include "penstock/base/ids.h"
+#include "penstock/base/process.h"
 
 namespace penstock {
 
@@ -23,9 +23,6 @@ struct LaunchedAs {
   std::string start = "mpirun -n";  // for messages: the command that starts processes likewise, without their number
   bool has_launcher = false;        // whether `by` is a launcher: also true in torchrun's world of one process
 };
-
-/// Returns the value of a variable; null when it is not set.
-using Environment = std::function<const char*(const char*)>;
 
 /// The transport that the user names: it decides whose variables hold where launchers are nested.
 enum class AskedTransport {

@@ -1,4 +1,4 @@
-#include "penstock/transport/build_identity.h"
+#include "penstock/transport/joining/build_identity.h"
 
 #include <torch/version.h>
 

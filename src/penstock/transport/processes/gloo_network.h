@@ -1,21 +1,28 @@
-// Connects the processes of a job by Gloo.
+// The processes that a c10d store brings together, over the Gloo in LibTorch, as a BufferNetwork.
+//
+// Every two processes have two connections, each a FIFO of its own: one for frames, one for the payloads that are too
+// large for a frame. So a question or an abort never waits behind a long tensor.
+//
+//   frame     a unit with the kind and the size of a buffer, then the buffer if it is short. Receives of frames are
+//             always posted.
+//   payload   a long buffer; its receive is posted when its frame arrives, or before (early_posts.h).
+//
+// Gloo calls nobody when a transfer is complete, but its waits block. So a thread waits for the frames of each peer,
+// one for its payloads, and one for everything that is sent. A connection that breaks is noticed at once, also between
+// hosts.
 #pragma once
 
-#include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "penstock/transport/buffer_network.h"
+#include "penstock/transport/processes/buffer_network.h"
 
 namespace penstock {
 
-/// What c10d and Gloo wait for at most: longer than any job. Deadlines are kept outside of them, because theirs also
-/// count the time in which a process is stopped, and Gloo's own default is the time that its connections had to come
-/// about.
-constexpr std::chrono::hours gloo_time_limit{24 * 365};
 /// The tag of all transfers: every connection is a FIFO.
 constexpr int gloo_fifo_tag = 0;
 
@@ -37,7 +44,7 @@ struct GlooConnections {
 /// connected.
 GlooConnections connect_by_gloo(const c10::intrusive_ptr<c10d::Store>& store, const GlooMembership& membership);
 
-/// Gloo's text without its source line and its advice: "Connection closed by peer [10.0.0.1]:1234".
-std::string gloo_reason(const std::string& text);
+/// The network of the processes that `connections` joins.
+std::unique_ptr<BufferNetwork> make_gloo_network(GlooConnections connections, GlooMembership membership);
 
 }  // namespace penstock

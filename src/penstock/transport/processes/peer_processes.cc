@@ -1,13 +1,16 @@
-#include "penstock/transport/peer_processes.h"
+#include "penstock/transport/processes/peer_processes.h"
 
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <string_view>
+#include <system_error>
 
 #include "penstock/base/error.h"
 #include "penstock/base/hash.h"
@@ -19,6 +22,14 @@ namespace {
 std::uint64_t hash_of(const std::string& text) {
   const std::uint64_t hash = text_hash(text);
   return hash == 0 ? 1 : hash;
+}
+
+/// The entry of a list like "3,GPU-8932f937" that process-local index `index` means; the index itself without a list.
+std::string visible_entry(const char* list, int index) {
+  std::string_view rest = list ? list : "";
+  if (rest.empty()) return std::to_string(index);
+  for (int i = 0; i < index && !rest.empty(); ++i) rest.remove_prefix(std::min(rest.find(',') + 1, rest.size()));
+  return std::string(rest.substr(0, rest.find(',')));
 }
 
 /// 'T' for a stopped process, 'R', 'S', ... for others; 'X' if there is no such process.
@@ -41,9 +52,7 @@ std::uint64_t host_id(const Environment& environment) {
   return hash_of(std::string("host ") + name);
 }
 
-std::uint64_t host_id() {
-  return host_id([](const char* name) -> const char* { return std::getenv(name); });
-}
+std::uint64_t host_id() { return host_id(own_environment); }
 
 ProcessName own_process_name() {
   struct stat of_namespace = {};
@@ -60,6 +69,16 @@ std::string trouble_with(const ProcessPlace& place) {
   const char state = state_of_process(number);
   if (state == 'T' || state == 't') return say(" (process ", number, ") is stopped");
   return state == 'X' || state == 'Z' ? say(" (process ", number, ") has ended") : "";
+}
+
+std::uint64_t physical_device(const DeviceName& device, const Environment& environment) {
+  // Containers, and control groups that hide devices, number what they see, each for itself.
+  std::error_code ignored;
+  std::string seen_with = std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) seen_with += " " + line;
+  return text_hash(say(host_id(environment), " ", seen_with, " ", device.type, " ",
+                       visible_entry(environment("CUDA_VISIBLE_DEVICES"), device.index)));
 }
 
 PeerProcesses::~PeerProcesses() {

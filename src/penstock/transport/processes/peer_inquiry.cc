@@ -1,10 +1,10 @@
-#include "penstock/transport/peer_inquiry.h"
+#include "penstock/transport/processes/peer_inquiry.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "penstock/base/clock.h"
-#include "penstock/transport/control_messages.h"
+#include "penstock/transport/processes/control_messages.h"
 
 namespace penstock {
 

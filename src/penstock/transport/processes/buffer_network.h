@@ -1,5 +1,5 @@
 // Carries wire buffers between the processes of a world: the only part of a transport between processes that depends on
-// a library. mpi_network.h and gloo_network.h implement it; ProgressThread, above it, is the same for both. Torch-free.
+// a library. mpi_network.h and gloo_network.h implement it; the endpoint above it is the same for both. Torch-free.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,14 @@
 #include <vector>
 
 #include "penstock/base/ids.h"
-#include "penstock/transport/peer_processes.h"
-#include "penstock/transport/wire_buffer.h"
+#include "penstock/transport/processes/peer_processes.h"
+#include "penstock/transport/processes/wire_buffer.h"
 
 namespace penstock {
+
+class DeviceChannels;
+class Transport;
+struct TransportOptions;
 
 /// One process's endpoint. It is open for all processes from its construction on. Functions are called by one thread at
 /// a time, which holds calls(), unless their comment says otherwise.
@@ -88,5 +92,13 @@ class BufferNetwork {
  private:
   const std::shared_ptr<WireBufferPool> pool_ = std::make_shared<WireBufferPool>();
 };
+
+/// Throws ConfigError for a deadline that is not above zero. To be called before a network is opened.
+void require_deadlines(const TransportOptions& options);
+
+/// This process's endpoint of the world that `network` connects, with the guarantees of control_plane.h and
+/// data_plane.h. `device_channels` may be null.
+std::unique_ptr<Transport> open_process(std::unique_ptr<BufferNetwork> network, const TransportOptions& options,
+                                        std::unique_ptr<DeviceChannels> device_channels = nullptr);
 
 }  // namespace penstock

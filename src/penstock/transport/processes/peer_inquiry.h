@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "penstock/base/ids.h"
+#include "penstock/transport/processes/wire_buffer.h"
 #include "penstock/transport/progress.h"
-#include "penstock/transport/wire_buffer.h"
 
 namespace penstock {
 

@@ -4,10 +4,6 @@
 // one at a time.
 #pragma once
 
-#include <array>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -16,17 +12,19 @@
 
 #include <mpi.h>
 
-#include "penstock/transport/buffer_network.h"
-#include "penstock/transport/exit_watch.h"
-#include "penstock/transport/joining/mpi_runtime.h"
+#include "penstock/transport/processes/buffer_network.h"
+#include "penstock/transport/processes/exit_watch.h"
 
 namespace penstock {
 
+/// Throws TransportError, with MPI's text, unless `code` is MPI_SUCCESS.
+void check_mpi(int code, const char* call);
+
 class MpiNetwork final : public BufferNetwork {
  public:
-  /// Of the processes of `communicator`. Initializes MPI at the first call; returns when all of them have made it.
-  /// Throws as MpiRuntime::open, and ConfigError where they run different builds.
-  MpiNetwork(MPI_Comm communicator, std::chrono::milliseconds start_deadline);
+  /// Of the processes of `communicator`, which it frees, by rank in `places`. `calls` is held around every call of MPI by
+  /// any world. REQUIRES: all processes run the same build.
+  MpiNetwork(MPI_Comm communicator, std::vector<ProcessPlace> places, std::mutex& calls);
 
   std::string name() const override { return "mpi"; }
   WorldRank rank() const override { return rank_; }
@@ -54,19 +52,13 @@ class MpiNetwork final : public BufferNetwork {
     MPI_Request request = MPI_REQUEST_NULL;
   };
 
-  void set_up(std::chrono::milliseconds start_deadline);
-  template <std::size_t count>
-  std::vector<std::array<std::uint64_t, count>> gather(const std::array<std::uint64_t, count>& own,
-                                                       std::chrono::milliseconds start_deadline);
-  void compare_builds(const std::vector<std::array<std::uint64_t, 1>>& builds);
   bool receive_arrived(std::vector<Arrival>& arrived);
   bool finish(std::vector<Arrival>& arrived);
 
-  MpiRuntime& mpi_ = MpiRuntime::instance();
-  std::mutex& calls_ = mpi_.calls();  // of all worlds
+  MPI_Comm comm_;
+  const std::vector<ProcessPlace> places_;
+  std::mutex& calls_;  // of all worlds
   WorldRank rank_;
-  std::vector<ProcessPlace> places_;
-  MPI_Comm comm_ = MPI_COMM_NULL;
   MPI_Datatype block_ = MPI_DATATYPE_NULL;  // WireBuffer::unit bytes, so that counts stay small
   MPI_Request barrier_ = MPI_REQUEST_NULL;
   std::vector<Request> sending_;

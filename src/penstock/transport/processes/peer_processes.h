@@ -1,4 +1,4 @@
-// Identifies hosts and processes, and notices that the process of another rank of this host has ended, though nobody
+// Identifies hosts, processes and their devices, and notices that the process of another rank of this host has ended, though nobody
 // says so: it was killed, or has crashed. Torch-free.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "penstock/base/ids.h"
-#include "penstock/transport/launch_environment.h"
+#include "penstock/base/process.h"
 
 namespace penstock {
 
@@ -42,6 +42,17 @@ ProcessPlace own_place();
 /// Why the process of a rank does not respond, to be put after the rank: " (process 4711) is stopped" or " (process
 /// 4711) has ended". Empty if it runs, or is not one of this host and PID namespace.
 std::string trouble_with(const ProcessPlace& place);
+
+/// A device as its process names it, such as CUDA 1.
+struct DeviceName {
+  std::string type;
+  int index = 0;
+};
+
+/// A number that is the same for two processes where `device` of both is certainly one piece of hardware: on one host,
+/// among processes that see each other, the same entry of CUDA_VISIBLE_DEVICES, or the same index where that is not
+/// set. Numbers may differ although the hardware is the same, as between two containers.
+std::uint64_t physical_device(const DeviceName& device, const Environment& environment = own_environment);
 
 /// Used by one thread at a time.
 class PeerProcesses {

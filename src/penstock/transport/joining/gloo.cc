@@ -3,10 +3,10 @@
 #include <memory>
 #include <utility>
 
-#include "penstock/transport/device_channels.h"
+#include "penstock/transport/devices/device_channels.h"
 #include "penstock/transport/joined_processes.h"
 #include "penstock/transport/joining/gloo_rendezvous.h"
-#include "penstock/transport/process_endpoint.h"
+#include "penstock/transport/processes/buffer_network.h"
 
 namespace penstock {
 namespace {

@@ -1,4 +1,4 @@
-#include "penstock/transport/device_channels.h"
+#include "penstock/transport/devices/device_channels.h"
 
 #include <deque>
 #include <map>
@@ -17,8 +17,8 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/process.h"
+#include "penstock/transport/c10d.h"
 #include "penstock/transport/device_hand_over.h"
-#include "penstock/transport/gloo_connections.h"
 #include "penstock/transport/records.h"
 
 namespace penstock {
@@ -122,7 +122,7 @@ void GroupDeviceChannels::connect(const RankPair& pair, std::uint32_t pipeline) 
       group_of(pair);  // throws where an abort has ended the greeting
       const std::string text = error.what();
       throw ConfigError(say("ranks ", pair.from.value(), " and ", pair.to.value(), " cannot be connected by ", name(),
-                            ": ", gloo_reason(text.substr(0, text.find('\n'))),
+                            ": ", c10d_reason(text.substr(0, text.find('\n'))),
                             ": give each rank a device of its own, or use --transport gloo"));
     }
   }

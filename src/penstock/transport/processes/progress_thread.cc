@@ -1,4 +1,4 @@
-#include "penstock/transport/progress_thread.h"
+#include "penstock/transport/processes/progress_thread.h"
 
 #include <sys/prctl.h>
 
@@ -9,8 +9,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/base/process.h"
-#include "penstock/transport/control_messages.h"
-#include "penstock/transport/world_aborted.h"
+#include "penstock/transport/processes/control_messages.h"
 
 namespace penstock {
 namespace {

@@ -1,71 +1,31 @@
-#include "penstock/transport/mpi_network.h"
+#include "penstock/transport/processes/mpi_network.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <limits>
 #include <utility>
 
 #include "penstock/base/error.h"
-#include "penstock/transport/build_identity.h"
-#include "penstock/transport/control_messages.h"
-#include "penstock/transport/peer_processes.h"
+#include "penstock/transport/processes/control_messages.h"
 
 namespace penstock {
-MpiNetwork::MpiNetwork(MPI_Comm communicator, std::chrono::milliseconds start_deadline) {
-  comm_ = mpi_.open(communicator, start_deadline);
-  set_up(start_deadline);
+
+void check_mpi(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw TransportError(say(call, " failed: ", text));
 }
 
-void MpiNetwork::set_up(std::chrono::milliseconds start_deadline) {
-  {
-    const std::lock_guard lock(calls_);
-    check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    check_mpi(MPI_Type_contiguous(static_cast<int>(WireBuffer::unit), MPI_BYTE, &block_), "MPI_Type_contiguous");
-    check_mpi(MPI_Type_commit(&block_), "MPI_Type_commit");
-    int rank = 0;
-    check_mpi(MPI_Comm_rank(comm_, &rank), "MPI_Comm_rank");
-    rank_ = WorldRank(rank);
-  }
-  compare_builds(gather<1>({build_number()}, start_deadline));
-  const ProcessName process = own_process_name();
-  for (const auto& [host, numbered_by, number] :
-       gather<3>({host_id(), process.numbered_by, static_cast<std::uint64_t>(process.number)}, start_deadline))
-    places_.push_back({host, {numbered_by, static_cast<std::int64_t>(number)}});
-}
-
-/// The numbers of all processes, by rank.
-template <std::size_t count>
-std::vector<std::array<std::uint64_t, count>> MpiNetwork::gather(const std::array<std::uint64_t, count>& own,
-                                                                 std::chrono::milliseconds start_deadline) {
-  std::vector<std::array<std::uint64_t, count>> all;
-  MPI_Request request = MPI_REQUEST_NULL;
-  {
-    const std::lock_guard lock(calls_);
-    int size = 0;
-    check_mpi(MPI_Comm_size(comm_, &size), "MPI_Comm_size");
-    all.resize(static_cast<std::size_t>(size));
-    check_mpi(MPI_Iallgather(own.data(), count, MPI_UINT64_T, all.data(), count, MPI_UINT64_T, comm_, &request),
-              "MPI_Iallgather");
-  }
-  mpi_.finish_start(request, StartDeadline(start_deadline));
-  return all;
-}
-
-// By a collective of its own, of one number: builds may differ in everything else.
-void MpiNetwork::compare_builds(const std::vector<std::array<std::uint64_t, 1>>& builds) {
-  for (std::size_t rank = 0; rank < builds.size(); ++rank) {
-    if (builds[rank] == builds[0]) continue;
-    // A world that failed: otherwise rank 0 would wait in MPI_Finalize for the others.
-    const OpenWorld failed([] {});
-    {
-      const std::lock_guard lock(calls_);
-      MPI_Type_free(&block_);
-      MPI_Comm_free(&comm_);
-    }
-    throw ConfigError(say("rank ", rank, " runs another build than rank 0, and rank ", rank_.value(), " runs ",
-                          build_identity(), ": install the same build on all hosts"));
-  }
+MpiNetwork::MpiNetwork(MPI_Comm communicator, std::vector<ProcessPlace> places, std::mutex& calls)
+    : comm_(communicator), places_(std::move(places)), calls_(calls) {
+  const std::lock_guard lock(calls_);
+  check_mpi(MPI_Type_contiguous(static_cast<int>(WireBuffer::unit), MPI_BYTE, &block_), "MPI_Type_contiguous");
+  check_mpi(MPI_Type_commit(&block_), "MPI_Type_commit");
+  int rank = 0;
+  check_mpi(MPI_Comm_rank(comm_, &rank), "MPI_Comm_rank");
+  rank_ = WorldRank(rank);
 }
 
 void MpiNetwork::begin_send(WorldRank to, int kind, WireBuffer buffer) {

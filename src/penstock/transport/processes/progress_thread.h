@@ -20,14 +20,14 @@
 #include <vector>
 
 #include "penstock/base/clock.h"
-#include "penstock/transport/buffer_network.h"
 #include "penstock/transport/liveness.h"
-#include "penstock/transport/mailboxes.h"
-#include "penstock/transport/peer_inquiry.h"
-#include "penstock/transport/peer_processes.h"
+#include "penstock/transport/mailbox.h"
+#include "penstock/transport/processes/buffer_network.h"
+#include "penstock/transport/processes/peer_inquiry.h"
+#include "penstock/transport/processes/peer_processes.h"
+#include "penstock/transport/processes/wire.h"
 #include "penstock/transport/progress.h"
 #include "penstock/transport/transport.h"
-#include "penstock/transport/wire.h"
 
 namespace penstock {
 

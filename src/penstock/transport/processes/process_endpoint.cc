@@ -1,5 +1,5 @@
-#include "penstock/transport/process_endpoint.h"
-
+// The endpoint of a rank that is a process, over any network between processes.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -10,12 +10,14 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
-#include "penstock/transport/host_staging.h"
-#include "penstock/transport/mailboxes.h"
-#include "penstock/transport/physical_device.h"
-#include "penstock/transport/progress_thread.h"
+#include "penstock/transport/device_hand_over.h"
+#include "penstock/transport/devices/device_channels.h"
+#include "penstock/transport/devices/host_staging.h"
+#include "penstock/transport/mailbox.h"
+#include "penstock/transport/processes/peer_processes.h"
+#include "penstock/transport/processes/progress_thread.h"
+#include "penstock/transport/processes/wire.h"
 #include "penstock/transport/records.h"
-#include "penstock/transport/wire.h"
 
 namespace penstock {
 namespace {
@@ -114,7 +116,8 @@ class ProcessEndpoint final : public Transport {
     // The library waits for the other process without a deadline, so both come here first.
     Tag tag = control_tag(wanted.pipeline, Topic::connection);
     tag.micro_batch = pair.from.value();
-    const ChannelEnd own{physical_device(wanted.device)};
+    const ChannelEnd own{
+        physical_device({c10::DeviceTypeName(wanted.device.type()), std::max<int>(wanted.device.index(), 0)})};
     send(other, tag, message_of(own));
     const auto its = record_in<ChannelEnd>(receive(other, tag, "the connection of the device channels"));
     require<ConfigError>(!device_channels_->needs_own_devices() || own.device != its.device, "rank ", rank().value(),

@@ -1,15 +1,31 @@
-// Silences the log of c10d, which prints a dozen lines, most of them of its call stack, for each attempt that fails.
-// Penstock says in one line what the matter is.
+// How Penstock uses c10d: without its limits of time, with short reasons, and without its log, which prints a dozen lines,
+// most of them of its call stack, for each attempt that fails.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include <c10/util/Logging.h>
 
 namespace penstock {
+
+/// What c10d and Gloo wait for at most: longer than any job. Deadlines are kept outside of them, because theirs also
+/// count the time in which a process is stopped, and Gloo's own default is the time that its connections had to come
+/// about.
+constexpr std::chrono::hours c10d_time_limit{24 * 365};
+
+/// The reason in a text of c10d or Gloo, without its source line and its advice: "Connection closed by peer
+/// [10.0.0.1]:1234".
+inline std::string c10d_reason(const std::string& text) {
+  const std::size_t begin = text.starts_with("[") && text.find("] ") != text.npos ? text.find("] ") + 2 : 0;
+  const std::size_t end = std::min(text.find(". ", begin), text.find('\n', begin));
+  return text.substr(begin, end == text.npos ? text.npos : end - begin);
+}
 
 /// LibTorch logs nothing below a fatal error, in the whole process, as long as an object exists; several may, in several
 /// threads. Where the user has set TORCH_CPP_LOG_LEVEL, or the program has set the level meanwhile, it stays as it is.

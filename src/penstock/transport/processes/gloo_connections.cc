@@ -1,6 +1,5 @@
-#include "penstock/transport/gloo_connections.h"
+#include "penstock/transport/processes/gloo_network.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <deque>
 
@@ -9,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/c10d.h"
 
 namespace penstock {
 namespace {
@@ -29,7 +29,7 @@ void greet(c10d::Backend& connection, const GlooMembership& membership) {
       greeting.work = sends ? connection.send(greeting.bytes, peer, gloo_fifo_tag)
                             : connection.recv(greeting.bytes, peer, gloo_fifo_tag);
     }
-  for (const Greeting& greeting : greetings) greeting.work->wait(gloo_time_limit);
+  for (const Greeting& greeting : greetings) greeting.work->wait(c10d_time_limit);
 }
 
 }  // namespace
@@ -38,8 +38,8 @@ GlooConnections connect_by_gloo(const c10::intrusive_ptr<c10d::Store>& store, co
   using c10d::ProcessGroupGloo;
   const auto connect = [&](const char* prefix) {
     // The default looks up the name of this host, which takes seconds where no server of names answers.
-    const auto options = membership.address.empty() ? ProcessGroupGloo::Options::create_default(gloo_time_limit)
-                                                    : ProcessGroupGloo::Options::create(gloo_time_limit);
+    const auto options = membership.address.empty() ? ProcessGroupGloo::Options::create_default(c10d_time_limit)
+                                                    : ProcessGroupGloo::Options::create(c10d_time_limit);
     options->threads = 1;  // it would run collective operations
     if (!membership.address.empty())
       options->devices.push_back(ProcessGroupGloo::createDeviceForHostname(membership.address));
@@ -56,14 +56,8 @@ GlooConnections connect_by_gloo(const c10::intrusive_ptr<c10d::Store>& store, co
     return connections;
   } catch (const std::exception& error) {
     throw TransportError(
-        say("rank ", membership.rank.value(), " could not connect with all other ranks: ", gloo_reason(error.what())));
+        say("rank ", membership.rank.value(), " could not connect with all other ranks: ", c10d_reason(error.what())));
   }
-}
-
-std::string gloo_reason(const std::string& text) {
-  const std::size_t begin = text.starts_with("[") && text.find("] ") != text.npos ? text.find("] ") + 2 : 0;
-  const std::size_t end = std::min(text.find(". ", begin), text.find('\n', begin));
-  return text.substr(begin, end == text.npos ? text.npos : end - begin);
 }
 
 }  // namespace penstock

@@ -18,22 +18,11 @@
 #include <utility>
 #include <vector>
 
-#include "penstock/transport/message_formats.h"
+#include "penstock/transport/processes/message_formats.h"
+#include "penstock/transport/processes/wire_buffer.h"
 #include "penstock/transport/transport.h"
-#include "penstock/transport/wire_buffer.h"
 
 namespace penstock {
-
-/// Prepares a tensor for sending. Every transport does so, so that a receiver computes on the same layout and the same
-/// alignment (which changes bits in BLAS) with every transport. The result is detached and dense. A tensor that is
-/// dense in a permuted order keeps its strides; one with gaps or overlaps becomes contiguous; a view that would keep a
-/// much larger storage alive, or does not begin at a multiple of 64 bytes, is copied. All others share their storage
-/// with the result. An undefined tensor stays undefined. Throws TransportError for tensors that are not strided
-/// (sparse, quantized).
-torch::Tensor prepare_for_send(const torch::Tensor& tensor);
-
-/// `prepare_for_send` for every payload.
-Message prepare_for_send(Message message);
 
 /// The declared boundary shapes of one rank's pipelines. Thread-safe.
 class KnownShapes {

@@ -1,4 +1,4 @@
-#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/joining/launch_environment.h"
 
 #include <charconv>
 #include <cstdlib>
@@ -125,8 +125,6 @@ bool is_of_several(const std::optional<LaunchedAs>& launched) { return launched 
 constexpr const char* copies_variable = "PENSTOCK_RANK_COPIES";
 std::string copies_text(std::string_view rank, std::string_view size) { return say(rank, "/", size); }
 
-const char* own_variable(const char* name) { return std::getenv(name); }
-
 /// Without the copies of export_rank(). A launcher that has been started since then has set more than these.
 Environment without_copies(const Environment& environment) {
   const bool may_be_copies = has(environment, copies_variable) && has(environment, "RANK") &&
@@ -177,13 +175,13 @@ LaunchedAs launched_as(const Environment& environment, AskedTransport asked) {
   return launched(environment, asked, LoneSizes::refused);
 }
 
-LaunchedAs launched_as(AskedTransport asked) { return launched_as(own_variable, asked); }
+LaunchedAs launched_as(AskedTransport asked) { return launched_as(own_environment, asked); }
 
 LaunchedAs launched_as_whole(const Environment& environment) {
   return launched(environment, AskedTransport::any, LoneSizes::ignored);
 }
 
-LaunchedAs launched_as_whole() { return launched_as_whole(own_variable); }
+LaunchedAs launched_as_whole() { return launched_as_whole(own_environment); }
 
 std::optional<int> launched_local_rank(const Environment& environment) {
   constexpr const char* of_torchrun = "LOCAL_RANK";
@@ -200,7 +198,7 @@ std::optional<int> launched_local_rank(const Environment& environment) {
   return std::nullopt;
 }
 
-std::optional<int> launched_local_rank() { return launched_local_rank(own_variable); }
+std::optional<int> launched_local_rank() { return launched_local_rank(own_environment); }
 
 std::map<std::string, std::string> rank_copies(const Environment& environment, WorldRank rank, int size) {
   if (size < 2 || environment("RANK") || environment("WORLD_SIZE")) return {};
@@ -213,7 +211,7 @@ std::map<std::string, std::string> rank_copies(const Environment& environment, W
 }
 
 void export_rank(WorldRank rank, int size) {
-  for (const auto& [name, value] : rank_copies(own_variable, rank, size)) ::setenv(name.c_str(), value.c_str(), 1);
+  for (const auto& [name, value] : rank_copies(own_environment, rank, size)) ::setenv(name.c_str(), value.c_str(), 1);
 }
 
 Rendezvous rendezvous(const Environment& environment) {
@@ -246,6 +244,6 @@ bool logs_every_rank(const Environment& environment) {
   return has(environment, "OMPI_MCA_orte_output_filename");
 }
 
-bool logs_every_rank() { return logs_every_rank(own_variable); }
+bool logs_every_rank() { return logs_every_rank(own_environment); }
 
 }  // namespace penstock

@@ -1,7 +1,7 @@
 // NCCL, from a LibTorch for CUDA.
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "penstock/transport/gloo_connections.h"
+#include "penstock/transport/c10d.h"
 #include "penstock/transport/joined_processes.h"
 #include "penstock/transport/transport.h"
 
@@ -16,7 +16,7 @@ DeviceGroups nccl_groups() {
               [](const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own) {
                 using c10d::ProcessGroupNCCL;
                 const auto options = ProcessGroupNCCL::Options::create();
-                options->timeout = gloo_time_limit;
+                options->timeout = c10d_time_limit;
                 return c10::intrusive_ptr<c10d::Backend>(
                     c10::make_intrusive<ProcessGroupNCCL>(store, own.rank, own.size, options));
               },

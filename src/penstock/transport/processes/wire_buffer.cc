@@ -1,4 +1,4 @@
-#include "penstock/transport/wire_buffer.h"
+#include "penstock/transport/processes/wire_buffer.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "penstock/transport/host_staging.h"
+#include "penstock/transport/devices/host_staging.h"
 
 #include <algorithm>
 #include <utility>
