@@ -23,14 +23,10 @@ class BenchVerb(ProgramRuns):
         return json.loads(self.output_of("bench", "step", "--steps", "3", "--warm-up", "2", *flags, "--json", "-",
                                          ranks=ranks))
 
-    def bytes_of(self, name):
-        with open(self.path(name), "rb") as file:
-            return file.read()
-
     def start(self, *flags, ranks=None):
         """The tensors of a start file: name -> (type, shape, bytes)."""
         self.bench(*flags, "--save-start", "start.safetensors", ranks=ranks)
-        content = self.bytes_of("start.safetensors")
+        content = self.read_bytes("start.safetensors")
         end = 8 + struct.unpack("<Q", content[:8])[0]
         header = json.loads(content[8:end])
         header.pop("__metadata__", None)
@@ -132,9 +128,8 @@ class BenchVerb(ProgramRuns):
             self.assertIn("or own (default: tied)", told)
 
     def test_invalid_arguments(self):
-        self.assertIn("--head is for gpt, not for --model mlp", self.complaint_of("bench", "step", "--head", "own"))
-        self.assertIn("there is no such folder",
-                      self.complaint_of("bench", "step", *MLP, "--save-start", "no/start.safetensors"))
+        self.assert_refused(["bench", "step", *MLP], (["--head", "own"], "--head is for gpt, not for --model mlp"),
+                            (["--save-start", "no/start.safetensors"], "there is no such folder"))
 
 
 if __name__ == "__main__":

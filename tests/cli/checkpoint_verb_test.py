@@ -8,12 +8,13 @@ import os
 import shutil
 import stat
 import struct
-import subprocess
 import sys
-import tempfile
 import unittest
 
-PROGRAM = ""
+sys.dont_write_bytecode = True
+import program_runs
+from program_runs import VerbRuns
+
 CHECKPOINTS = ""
 
 
@@ -28,35 +29,24 @@ def tensors_of(path):
     return {name: data[slice(*entry["data_offsets"])] for name, entry in header.items()}
 
 
-class CheckpointVerb(unittest.TestCase):
+class CheckpointVerb(VerbRuns):
     def setUp(self):
-        self.folder = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.folder)
-        self.checkpoints = os.path.join(self.folder, "run")
+        super().setUp()
+        self.checkpoints = self.path("run")
         shutil.copytree(CHECKPOINTS, self.checkpoints)
 
-    def run_program(self, *arguments):
-        done = subprocess.run([PROGRAM, "checkpoint", *arguments], cwd=self.folder, text=True, capture_output=True,
-                              timeout=60)
-        return done.returncode, done.stdout, done.stderr
-
-    def output_of(self, *arguments):
-        code, out, err = self.run_program(*arguments)
-        self.assertEqual((code, err), (0, ""), arguments)
-        return out
+    def run_program(self, *arguments, **how):
+        return super().run_program("checkpoint", *arguments, **how)
 
     def complaint_of(self, *arguments):
+        """The one line of standard error; standard output lists checkpoints."""
         code, _, err = self.run_program(*arguments)
         self.assertEqual(code, 2, err)
         self.assertTrue(err.startswith("penstock: ") and err.count("\n") == 1, err)
         return err[len("penstock: "):-1]
 
     def damage(self, path):
-        with open(os.path.join(self.checkpoints, path), "r+b") as file:
-            file.seek(-1, os.SEEK_END)
-            byte = file.read(1)[0]
-            file.seek(-1, os.SEEK_END)
-            file.write(bytes([byte ^ 1]))
+        super().damage("run", path)
 
     def test_show_lists_and_describes(self):
         out = self.output_of("show", "run")
@@ -161,10 +151,9 @@ class CheckpointVerb(unittest.TestCase):
         for size, count in (("80", 3), ("80B", 3), ("0.08kB", 3), ("0.08KB", 3), ("0.08k", 3), ("64b", 4), ("1KiB", 1),
                             ("500MB", 1), ("2GB", 1), ("2g", 1), ("1.5GB", 1)):
             self.assertEqual(files(size), count, size)
-        for size in ("-1", "0", "0.5B", "many", "-1GB", "1.5XB", "B", "inf", "9e99GB", "", "2 3"):
-            self.assertEqual(self.complaint_of("export", "run", "--output", "x.safetensors", "--max-shard-size", size),
-                             f"--max-shard-size {size}: pass a positive number of bytes, such as 500MB or 1.5GB; the "
-                             "units are B, kB, MB, GB, TB, KiB, MiB, GiB and TiB")
+        self.assert_refused(["export", "run", "--output", "x.safetensors", "--max-shard-size"],
+                            *(([size], f"--max-shard-size {size}: pass a positive number of bytes, such as 500MB")
+                              for size in ("-1", "0", "0.5B", "many", "-1GB", "1.5XB", "B", "inf", "9e99GB", "", "2 3")))
 
     def test_errors_are_one_line(self):
         self.assertIn("the folder of checkpoints 'none' cannot be read", self.complaint_of("show", "none"))
@@ -177,5 +166,5 @@ class CheckpointVerb(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAM, CHECKPOINTS = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+    program_runs.PROGRAM, CHECKPOINTS = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
     unittest.main(argv=sys.argv[:1])

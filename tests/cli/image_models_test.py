@@ -82,12 +82,11 @@ class ImageModels(ProgramRuns):
         printed = self.output_of(*self.job("--augment", "crop,autoaugment", "--print-config"))
         self.assertIn('augment = "crop,autoaugment"\n', printed)
         self.assertIn("augment = true\n", self.output_of(*self.job("--augment", "--print-config")))
-        for arguments, message in (
-                ("autoagument", "--augment: there is no 'autoagument': did you mean 'autoaugment'?"),
-                ("randaugment:x", "--augment randaugment:x: 'x' is not a whole number"),
-                ("randaugment:2:31", "--augment randaugment:2:31: OPERATIONS is 1 or more, MAGNITUDE 0 to 30"),
-                ("autoaugment,randaugment", "pass one of autoaugment, autoaugment-imagenet and randaugment")):
-            self.assertIn(message, self.complaint_of(*self.job("--augment", arguments)))
+        self.assert_refused(
+            self.job("--augment"), (["autoagument"], "--augment: there is no 'autoagument': did you mean 'autoaugment'?"),
+            (["randaugment:x"], "--augment randaugment:x: 'x' is not a whole number"),
+            (["randaugment:2:31"], "--augment randaugment:2:31: OPERATIONS is 1 or more, MAGNITUDE 0 to 30"),
+            (["autoaugment,randaugment"], "pass one of autoaugment, autoaugment-imagenet and randaugment"))
 
     def test_mnist_without_normalisation(self):
         job = self.train("--steps", "3", "--log-every", "1")
@@ -101,19 +100,18 @@ class ImageModels(ProgramRuns):
         self.assertEqual(tests(["--augment"]), tests([]))
 
     def test_flags_of_other_models_are_refused(self):
-        for arguments, message in (
-                (["--model", "resnet50", "--hidden", "8"], "--hidden is for mlp, not for --model resnet50"),
-                (["--model", "mlp", "--stem", "cifar"], "--stem is for resnet18, resnet50, not for --model mlp"),
-                (["--model", "unet", "--classes", "10"],
-                 "--classes is for mlp, resnet18, resnet50, not for --model unet"),
-                (["--model", "mlp", "--image-size", "32"], "--image-size is for resnet18, resnet50, unet, not for"),
-                (["--model", "resnet18", "--classes", "5"], "--classes 5, but cifar10 has 10: pass as many or more"),
-                (["--model", "resnet18", "--image-size", "0"], "--image-size 0: pass 1 or more pixels a side"),
-                (["--model", "resnet18", "--width", "0"], "a ResNet of width 0: it needs at least 1 channel"),
-                (["--model", "mlp", "--augment"], "--augment is for cifar10, not for mnist"),
-                (["--model", "unet"], "no data set here has images as targets"),
-                (["--model", "resnet18"], f"no CIFAR-10 in '{program_runs.DATA}'")):
-            self.assertIn(message, self.complaint_of("train", "--data", program_runs.DATA, *arguments))
+        self.assert_refused(
+            ["train", "--data", program_runs.DATA, "--model"],
+            (["resnet50", "--hidden", "8"], "--hidden is for mlp, not for --model resnet50"),
+            (["mlp", "--stem", "cifar"], "--stem is for resnet18, resnet50, not for --model mlp"),
+            (["unet", "--classes", "10"], "--classes is for mlp, resnet18, resnet50, not for --model unet"),
+            (["mlp", "--image-size", "32"], "--image-size is for resnet18, resnet50, unet, not for"),
+            (["resnet18", "--classes", "5"], "--classes 5, but cifar10 has 10: pass as many or more"),
+            (["resnet18", "--image-size", "0"], "--image-size 0: pass 1 or more pixels a side"),
+            (["resnet18", "--width", "0"], "a ResNet of width 0: it needs at least 1 channel"),
+            (["mlp", "--augment"], "--augment is for cifar10, not for mnist"),
+            (["unet"], "no data set here has images as targets"),
+            (["resnet18"], f"no CIFAR-10 in '{program_runs.DATA}'"))
 
     def test_bench_step_takes_every_model(self):
         def settings(*flags):

@@ -114,20 +114,17 @@ class InferVerb(ProgramRuns):
         self.assertEqual(len(lines[1]), len("ROMEO:") + 20 + 1)
 
     def test_misuse(self):
-        for flags, arguments in (
-                (["--rows", "0"], "--rows 0"),
-                (["--model", "mlp", "--generate", "3", "--prompt", "x"], "--generate is for --model gpt, not for mlp"),
-                ([*SMALL_GPT, "--generate", "3"], "--generate without --prompt"),
-                ([*SMALL_GPT, "--prompt", "x"], "--prompt without --generate"),
-                ([*SMALL_GPT, "--generate", "3", "--prompt", "\u00e4"], "which is not among the 96 characters"),
-                ([*SMALL_GPT, "--generate", "3", "--prompt", ""], "an empty prompt"),
-                ([*SMALL_GPT, "--heads", "3"], "16 with 3 heads"),
-                ([*SMALL_GPT, "--data", "nowhere"], "no text in 'nowhere'"),
-                (["--schedule", "auto"], "--schedule auto measures training steps"),
-                (["--model", "mlp", "--layers", "3"], "--layers is for gpt, not for --model mlp"),
-                (["--lr", "1"], "--lr")):
-            self.assertIn(arguments, self.complaint_of("infer", *flags), flags)
-        self.assertIn("no data set here fits --model tied-lm", self.complaint_of("train", "--model", "tied-lm"))
+        self.assert_refused(
+            ["infer"], (["--rows", "0"], "--rows 0"),
+            (["--model", "mlp", "--generate", "3", "--prompt", "x"], "--generate is for --model gpt, not for mlp"),
+            ([*SMALL_GPT, "--generate", "3"], "--generate without --prompt"),
+            ([*SMALL_GPT, "--prompt", "x"], "--prompt without --generate"),
+            ([*SMALL_GPT, "--generate", "3", "--prompt", "\u00e4"], "which is not among the 96 characters"),
+            ([*SMALL_GPT, "--generate", "3", "--prompt", ""], "an empty prompt"),
+            ([*SMALL_GPT, "--heads", "3"], "16 with 3 heads"), ([*SMALL_GPT, "--data", "nowhere"], "no text in 'nowhere'"),
+            (["--schedule", "auto"], "--schedule auto measures training steps"),
+            (["--model", "mlp", "--layers", "3"], "--layers is for gpt, not for --model mlp"), (["--lr", "1"], "--lr"))
+        self.assert_refused(["train"], (["--model", "tied-lm"], "no data set here fits --model tied-lm"))
 
 
 if __name__ == "__main__":

@@ -25,17 +25,13 @@ class LaunchTrain(ProgramRuns):
                           "--log-every", "0", "--eval-every", "0", "--save-weights",
                           self.path("weights.safetensors"), *flags)
 
-    def weights(self):
-        with open(self.path("weights.safetensors"), "rb") as file:
-            return file.read()
-
     undisturbed_weights = None
 
     def undisturbed(self):
         """The weights of a training by threads, which is the same for all tests."""
         if self.undisturbed_weights is None:
             self.output_of(*self.training("--stages", "2"))
-            LaunchTrain.undisturbed_weights = self.weights()
+            LaunchTrain.undisturbed_weights = self.read_bytes("weights.safetensors")
             os.remove(self.path("weights.safetensors"))
         return self.undisturbed_weights
 
@@ -95,7 +91,7 @@ class LaunchTrain(ProgramRuns):
             self.assertRegex(err, rf"attempt {attempt} goes on from step \d+ \(run/step-\d+\) after {cause}[^;]*; {left}"
                                   " restarts left")
         self.assertEqual(sorted(os.listdir(self.path("log_output"))), ["1", "2", "3"])
-        self.assertEqual(self.weights(), wanted)
+        self.assertEqual(self.read_bytes("weights.safetensors"), wanted)
 
     def test_polite_stops(self):
         wanted = self.undisturbed()
@@ -114,7 +110,7 @@ class LaunchTrain(ProgramRuns):
         run = self.launch(*command)
         code, err = self.finish(run)
         self.assertEqual(code, 0, err)
-        self.assertEqual(self.weights(), wanted)
+        self.assertEqual(self.read_bytes("weights.safetensors"), wanted)
 
 
 if __name__ == "__main__":

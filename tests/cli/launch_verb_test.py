@@ -190,12 +190,6 @@ class LaunchVerb(Launches):
         self.assertIn("penstock: info: attempt 3 begins anew after rank 1 of 2: exit code 4; 3 restarts left\n", err)
         self.assertEqual(err.count("failed first"), 2)
 
-    def test_misuse_is_not_restarted(self):
-        code, _, err = self.launch("-n", "2", "--restarts", "3", "--", "schedule", "show", "gpype")
-        self.assertEqual(code, 2)
-        self.assertIn("no schedule is called 'gpype'", err.splitlines()[-1])
-        self.assertEqual(os.listdir(self.path("log_output")), ["1"])
-
     # Ways to start
 
     def test_verbs_are_programs(self):
@@ -276,11 +270,6 @@ class LaunchVerb(Launches):
                                               "worker_1.2.log", "worker_1.log"])
         self.assertEqual(self.read("logs/worker_1.log"), "first out\nfirst err\n")
         self.assertEqual(self.read("logs/worker_1.2.log"), "second out\nsecond err\n")
-
-    def test_restarts_are_limited(self):
-        code, _, err = self.launch("-n", "1", "--restarts", "1", script="exit 4")
-        self.assertEqual((code, err.count("failed first")), (4, 2))
-
 
     def test_misuse(self):
         for arguments, complaint in (

@@ -21,10 +21,7 @@ def costs(**members):
             "link": {"bytes_per_unit": 100, "latency": 0}, "layers": [layer(f"layer{i}") for i in range(8)], **members}
 
 
-class PlanVerb(program_runs.ProgramRuns):
-    @classmethod
-    def setUpClass(cls):
-        pass  # no data set is needed
+class PlanVerb(program_runs.VerbRuns):
 
     def plan(self, *flags, **members):
         self.write("costs.json", json.dumps(costs(**members)))
@@ -55,14 +52,12 @@ class PlanVerb(program_runs.ProgramRuns):
                                                 "rank 1 (device 2): layers 3, 4, 11, 12; stages 1, 5",
                                                 "rank 2 (device 3): layers 5, 6, 13, 14; stages 2, 6",
                                                 "rank 3 (device 4): layers 7, 8, 15, 16; stages 3, 7"])
-        ranks = json.loads(self.output_of("plan", "--layers", "10", "--stages", "4", "--json", "-"))["ranks"]
+        ranks = json.loads(self.run_program("plan", "--layers", "10", "--stages", "4", "--json", "-")[1])["ranks"]
         self.assertEqual([rank["layers"] for rank in ranks], [[1, 2], [3, 4], [5, 6, 7], [8, 9, 10]])
-        for flags, message in ((["--layers", "16"], "on how many ranks? Give --stages P"),
-                             (["--layers", "7", "--stages", "4", "--chunks", "2"],
-                              "--layers 7 are fewer than the 8 stages"),
-                             (["--layers", "7", "--stages", "2", "--costs", "x"], "--costs excludes --layers"),
-                             (["--costs", "x", "--chunks", "2"], "--chunks requires --layers")):
-            self.assertIn(message, self.complaint_of("plan", *flags))
+        self.assert_refused(["plan"], (["--layers", "16"], "on how many ranks? Give --stages P"),
+                            (["--layers", "7", "--stages", "4", "--chunks", "2"], "--layers 7 are fewer than the 8 stages"),
+                            (["--layers", "7", "--stages", "2", "--costs", "x"], "--costs excludes --layers"),
+                            (["--costs", "x", "--chunks", "2"], "--chunks requires --layers"))
 
     def test_a_truncated_file(self):
         whole = json.dumps(costs(), indent=1)
@@ -107,11 +102,10 @@ class PlanVerb(program_runs.ProgramRuns):
         trials = json.loads(self.run_program(*limited, "--json", "-")[1])["trials"]
         self.assertEqual([(trial["schedule"], trial["fits"], trial["needed_limit_bytes"]) for trial in trials],
                          [("1f1b", True, 80), ("gpipe", False, 160)])
-        self.assertEqual(self.complaint_of(*self.plan("--schedules", "gpipe", "--memory-limit", "120B")),
-                         "no schedule stays within a memory limit of 120B of activations per rank: the smallest limit "
-                         "that would do is 160B, with 'gpipe', 1 chunk(s) per rank and 4 micro-batches")
-        self.assertIn("the smallest limit that would do is 2, with 'gpipe'",
-                      self.complaint_of(*self.plan("--schedules", "gpipe", "--memory-limit", "1.5")))
+        for limit, needed in (("120B", "a memory limit of 120B of activations per rank: the smallest limit that would do "
+                                       "is 160B, with 'gpipe', 1 chunk(s) per rank and 4 micro-batches"),
+                              ("1.5", "the smallest limit that would do is 2, with 'gpipe'")):
+            self.assertIn(needed, self.complaint_of(*self.plan("--schedules", "gpipe", "--memory-limit", limit)))
         adapted = self.run_program(*self.plan("--schedules", "zb-auto", "--memory-limit", "100B", "--json", "-"))[1]
         self.assertIn(100, [trial.get("memory_limit_bytes") for trial in json.loads(adapted)["trials"]])
 

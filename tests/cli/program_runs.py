@@ -70,6 +70,10 @@ class InFolder(unittest.TestCase):
         with open(self.path(*names)) as file:
             return file.read()
 
+    def read_bytes(self, *names):
+        with open(self.path(*names), "rb") as file:
+            return file.read()
+
     def write(self, name, text):
         with open(self.path(name), "w") as file:
             file.write(text)
@@ -80,8 +84,49 @@ class InFolder(unittest.TestCase):
         os.chmod(self.path(name), 0o755)
         return self.path(name)
 
+    def damage(self, *names):
+        """Flips the last bit of a file."""
+        content = self.read_bytes(*names)
+        with open(self.path(*names), "wb") as file:
+            file.write(content[:-1] + bytes([content[-1] ^ 1]))
 
-class ProgramRuns(InFolder):
+
+class VerbRuns(InFolder):
+    """Runs of verbs that need no data set."""
+
+    def command(self, arguments, ranks=None, program=None):
+        return ([MPIRUN, "-n", str(ranks), *LAUNCH] if ranks else []) + [program or PROGRAM, *arguments]
+
+    def run_program(self, *arguments, ranks=None, environment=None, program=None, stdout=subprocess.PIPE, **how):
+        done = subprocess.run(self.command(arguments, ranks, program), cwd=self.folder, text=True, timeout=WATCHDOG_S,
+                              stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
+                              env={**ENVIRONMENT, **(environment or {})}, **how)
+        return done.returncode, done.stdout, done.stderr
+
+    def output_of(self, *arguments):
+        code, out, err = self.run_program(*arguments)
+        self.assertEqual((code, err), (0, ""), arguments)
+        return out
+
+    def complaint_of(self, *arguments, ranks=None, environment=None):
+        """The one line of a misuse, without the program's name."""
+        code, out, err = self.run_program(*arguments, ranks=ranks, environment=environment)
+        self.assertEqual((code, out), (2, ""), (arguments, err))
+        lines = err.splitlines()
+        if ranks:
+            lines = [line for line in lines if line.startswith("penstock: ")]
+        self.assertEqual(len(lines), 1, err)
+        self.assertTrue(lines[0].startswith("penstock: "), err)
+        return lines[0][len("penstock: "):]
+
+    def assert_refused(self, command, *cases):
+        """Each case: arguments after those of `command`, and a text of the complaint about them."""
+        for arguments, text in cases:
+            with self.subTest(arguments=arguments):
+                self.assertIn(text, self.complaint_of(*command, *arguments))
+
+
+class ProgramRuns(VerbRuns):
     @classmethod
     def setUpClass(cls):
         cls.small_set = tempfile.mkdtemp()
@@ -93,15 +138,11 @@ class ProgramRuns(InFolder):
         """The arguments of a training on the small set; later flags take precedence."""
         return ["train", "--data", data or self.small_set, "--hidden", "32,16", *flags]
 
-    def command(self, arguments, ranks=None, program=None):
-        return ([MPIRUN, "-n", str(ranks), *LAUNCH] if ranks else []) + [program or PROGRAM, *arguments]
-
     def program_of_two_builds(self):
         """A program that is another build on rank 1, and the digests of the sources of both."""
         digest = re.search(r"sources ([0-9a-f]{12})\n", self.output_of("doctor"))[1]
         other = digest[6:] + digest[:6]
-        with open(os.path.join(os.path.dirname(PROGRAM), "..", "libexec", "penstock", "penstock-runtime"), "rb") as file:
-            runtime = file.read()
+        runtime = self.read_bytes(os.path.dirname(PROGRAM), "..", "libexec", "penstock", "penstock-runtime")
         self.assertTrue(digest.encode() in runtime, "the program does not contain the digest of its sources")
         with open(self.write_executable("other", ""), "wb") as file:
             file.write(runtime.replace(digest.encode(), other.encode()))
@@ -109,12 +150,6 @@ class ProgramRuns(InFolder):
 if [ "$OMPI_COMM_WORLD_RANK$RANK" = 1 ]; then exec {self.path("other")} "$@"; fi
 exec {PROGRAM} "$@"
 """), digest, other
-
-    def run_program(self, *arguments, ranks=None, environment=None, program=None):
-        done = subprocess.run(self.command(arguments, ranks, program), cwd=self.folder, text=True, timeout=WATCHDOG_S,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              env={**ENVIRONMENT, **(environment or {})})
-        return done.returncode, done.stdout, done.stderr
 
     def start(self, *arguments, ranks=None):
         """A run that the test itself ends; remaining processes are killed at the end of the test."""
@@ -141,16 +176,6 @@ exec {PROGRAM} "$@"
         lines = [line for line in err.splitlines() if line.startswith("penstock: ")]
         return [line[len("penstock: "):] for line in lines if not line.startswith("penstock: info: ")]
 
-    def complaint_of(self, *arguments, ranks=None, environment=None):
-        """The one line of a misuse, without the program's name."""
-        code, out, err = self.run_program(*arguments, ranks=ranks, environment=environment)
-        self.assertEqual((code, out), (2, ""), (arguments, err))
-        lines = err.splitlines()
-        if ranks:
-            lines = [line for line in lines if line.startswith("penstock: ")]
-        self.assertEqual(len(lines), 1, err)
-        self.assertTrue(lines[0].startswith("penstock: "), err)
-        return lines[0][len("penstock: "):]
 
 
 def stored_tensors(checkpoint):

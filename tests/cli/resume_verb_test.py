@@ -151,26 +151,19 @@ class Resume(ProgramRuns):
         self.assertEqual(steps, [*range(8), 4, 5])
         # The newest one is damaged: the lines from the one before it on are replaced.
         self.write("lines.json", before)
-        newest = os.path.join(self.path("run"), checkpoints(self.path("run"))[-1])
-        weights, *_ = [name for name in os.listdir(newest) if name.startswith("model-")]
-        with open(os.path.join(newest, weights), "r+b") as file:
-            file.seek(-1, os.SEEK_END)
-            last = file.read(1)[0]
-            file.seek(-1, os.SEEK_END)
-            file.write(bytes([last ^ 1]))
+        newest = checkpoints(self.path("run"))[-1]
+        self.damage("run", newest, next(name for name in os.listdir(self.path("run", newest)) if name.startswith("model-")))
         code, _, err = self.run_program("train", "--resume", "run", "--steps", "8", "--json", "lines.json")
         self.assertEqual(code, 0, err)
         self.assertEqual([json.loads(line)["step"] for line in self.read("lines.json").splitlines()], list(range(8)))
 
     def test_other_settings_are_named(self):
         self.output_of(*self.train(*SMALL, "--checkpoint", "run", "--steps", "5"))
-        code, _, err = self.run_program("train", "--resume", "run", "--steps", "8", "--micro-batches", "2", "--seed", "4")
+        code, _, err = self.run_program("train", "--resume", "run", "--steps", "8", "--micro-batches", "2", "--seed", "4",
+                                        "--checkpoint", "other")
         self.assertEqual(code, 0, err)
         self.assertIn("micro-batches 2 instead of 4, seed 4 instead of 0", err)
         self.assertNotIn("with other flags", err)
-
-    def test_other_flags_are_named(self):
-        self.output_of(*self.train(*SMALL, "--checkpoint", "run", "--steps", "5"))
         _, _, err = self.run_program("train", "--resume", "run", "--steps", "6", "--no-shuffle", "--lr", "0.02", "--stages",
                                      "1", "--log-every", "1")
         self.assertIn("the training goes on with other flags than it had: lr 0.02 instead of 0.01, shuffle false instead "
@@ -178,7 +171,6 @@ class Resume(ProgramRuns):
         for flags, state in ((("--optimizer", "rmsprop"), "/momentum', cannot be loaded by torch::optim::RMSprop: take"),
                              (("--momentum", "0"), "/momentum' is stored, and the optimiser does not keep it: take the")):
             self.assertIn(state, self.misuse("train", "--resume", "run", "--steps", "8", *flags))
-
     def test_a_config_file_precedes_the_stored_settings(self):
         self.output_of(*self.train(*SMALL, "--lr", "0.07", "--checkpoint", "run", "--steps", "5"))
         expected = self.undisturbed("--lr", "0.07", "--steps", "8", "--batch-size", "32")
@@ -201,13 +193,14 @@ class Resume(ProgramRuns):
         flags = ("--stages", "2", "--schedule", "auto", "--micro-batches", "auto", "--kernels", "fixed", "--log-every", "0",
                  "--tuning-cache", "off", "--checkpoint", "run")
         self.output_of(*self.train(*flags, "--steps", "5"))
-        with open(os.path.join(self.path("run"), checkpoints(self.path("run"))[-1], "manifest.json")) as file:
-            bits = json.load(file)["bits"]
+        def bits():
+            return json.loads(self.read("run", checkpoints(self.path("run"))[-1], "manifest.json"))["bits"]
+
+        before = bits()
         code, _, err = self.run_program("train", "--resume", "run", "--steps", "8")
         self.assertEqual(code, 0, err)
         self.assertNotIn("other settings", err)
-        with open(os.path.join(self.path("run"), checkpoints(self.path("run"))[-1], "manifest.json")) as file:
-            self.assertEqual(json.load(file)["bits"], bits)
+        self.assertEqual(bits(), before)
 
     def test_misuse_is_told_in_a_line(self):
         os.mkdir(self.path("empty"))

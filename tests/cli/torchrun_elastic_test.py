@@ -32,10 +32,6 @@ class TorchrunElastic(ProgramRuns):
         return self.train("--schedule", "1f1b", "--micro-batches", "4", "--epochs", "20", "--log-every", "0",
                           "--eval-every", "0", "--save-weights", self.path("weights.safetensors"), *flags)
 
-    def weights(self):
-        with open(self.path("weights.safetensors"), "rb") as file:
-            return file.read()
-
     def agent(self, port, ranks, is_host):
         """An agent that starts `ranks` of the job, and the file of its output."""
         output = tempfile.TemporaryFile("w+")
@@ -65,7 +61,7 @@ class TorchrunElastic(ProgramRuns):
         if not torch_python():
             self.skipTest(NONE.format("torch"))
         self.output_of(*self.training("--stages", "2"))
-        wanted = self.weights()
+        wanted = self.read_bytes("weights.safetensors")
         os.remove(self.path("weights.safetensors"))
 
         port = gloo_run.free_port()
@@ -83,7 +79,7 @@ class TorchrunElastic(ProgramRuns):
         self.assertRegex(text + self.text_of(lost_output), r"3 pipeline ranks")
         self.assertRegex(text, r"resumed from run at step \d+")
         self.assertRegex(text, r"2 pipeline ranks")
-        self.assertEqual(self.weights(), wanted)
+        self.assertEqual(self.read_bytes("weights.safetensors"), wanted)
 
 
 if __name__ == "__main__":

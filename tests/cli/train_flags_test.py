@@ -39,6 +39,7 @@ class ConfigFiles(ProgramRuns):
         self.assertEqual(self.output_of("train", *job, *file[1:]), expected)
 
     def test_errors_name_file_and_line(self):
+        self.write("nothing", "")
         for text, complaint in (
                 ("steps = 3\nbatchsize = 4\n", "run.toml:2: unknown key 'batchsize': did you mean 'batch-size'?"),
                 ("config = 'a'\n", "run.toml:1: unknown key 'config'"),
@@ -46,27 +47,21 @@ class ConfigFiles(ProgramRuns):
                 ("stages = 2.5\n", "run.toml:1: 'stages' is of type floating-point, but --stages takes a whole number"),
                 ("lr = true\n", "run.toml:1: 'lr' is of type boolean, but --lr takes a number"),
                 ("shuffle = 1\n", "run.toml:1: 'shuffle' is of type integer, but --shuffle takes true or false"),
-                ("partition = 1.5\n",
-                 "run.toml:1: 'partition' is of type floating-point, but --partition takes a string in quotes"),
+                ("partition = 1.5\n", "run.toml:1: 'partition' is of type floating-point, but --partition takes a string"),
                 ("stages = [1, 2]\n", "run.toml:1: 'stages' is of type array"),
                 ("\n\n[parallel]\nstages = 2\n", "run.toml:3: a table, [parallel]: write the keys without tables"),
                 ("batch_size = 1\nbatch-size = 2\n", "'-' and '_' are one"),
                 ("shuffle = true\nno-shuffle = true\n", "'shuffle' is given a second time"),
-                ("steps = = 3\n", "run.toml:1: "),
-                ("model = 'lmp'\n", "run.toml:1: --model: ")):
-            told = self.complaint_of(*self.config(text))
-            self.assertIn(complaint, told, text)
-        self.assertIn("nowhere.toml", self.complaint_of("train", "--config", "nowhere.toml"))
+                ("steps = = 3\n", "run.toml:1: "), ("model = 'lmp'\n", "run.toml:1: --model: ")):
+            self.assert_refused(self.config(text), ([], complaint))
+        self.assert_refused(["train", "--config"], (["nowhere.toml"], "nowhere.toml"))
 
     def test_print_config_round_trip(self):
         job = self.train(*STEPS, "--stages", "2", "--no-shuffle", "--lr", ".05", "--schedule", "gpipe", "--momentum",
                          "0.9")
         printed = self.output_of(*job, "--print-config")
-        self.assertIn('\nschedule = "gpipe"\n', printed)
-        self.assertIn("\nshuffle = false\n", printed)
-        self.assertIn("\nlr = 0.05\n", printed)
-        self.assertIn("\nreduction = \"mean\"\n", printed)
-        self.assertIn("\n# clip-norm =\n", printed)
+        for line in ('schedule = "gpipe"', "shuffle = false", "lr = 0.05", 'reduction = "mean"', "# clip-norm ="):
+            self.assertIn(f"\n{line}\n", printed)
         self.write("again.toml", printed)
         self.assertEqual(self.output_of("train", "--config", "again.toml"), self.output_of(*job))
         self.assertEqual(self.output_of("train", "--config", "again.toml", "--print-config"), printed)
@@ -81,10 +76,9 @@ class ConfigFiles(ProgramRuns):
                 self.assertIn(flag, keys)
 
     def test_help_is_ordered_by_theme(self):
-        told = self.output_of("train", "--help")
-        self.assertEqual(re.findall(r"(?m)^([A-Z][a-z]+):$", told)[:-1],
-                         ["Options", "Model", "Data", "Training", "Pipeline", "Numerics", "Job", "Checkpoints", "Output"])
-        self.assertEqual(re.findall(r"(?m)^([A-Z][a-z]+):$", told)[-1], "Example")
+        headings = re.findall(r"(?m)^([A-Z][a-z]+):$", self.output_of("train", "--help"))
+        self.assertEqual(headings, ["Options", "Model", "Data", "Training", "Pipeline", "Numerics", "Job", "Checkpoints",
+                                    "Output", "Example"])
 
     def test_bench_step_takes_a_file_too(self):
         self.write("bench.toml", "hidden = '16x2'\nsteps = 2\nwarm_up = 0\nstages = 2\n")
@@ -151,10 +145,9 @@ class Lines(ProgramRuns):
             self.assertRegex(err, r"penstock: epoch 0, step 1: the loss of training step 1 is nan in micro-batch 0 "
                                   r"\(stage 1\): .*\(stage [01]\).* is .*: training stops before")
         self.assertEqual(len(self.output_of(*job, "--on-nan", "go-on").splitlines()), 6)
-        self.assertIn("--log-style monitor stops at an invalid loss",
-                      self.complaint_of(*job, "--log-style", "monitor", "--on-nan", "go-on"))
-        self.assertIn("--on-nan rollback returns to the last checkpoint: pass --checkpoint DIR too",
-                      self.complaint_of(*job, "--on-nan", "rollback"))
+        self.assert_refused(job, (["--log-style", "monitor", "--on-nan", "go-on"],
+                                  "--log-style monitor stops at an invalid loss"),
+                            (["--on-nan", "rollback"], "--on-nan rollback returns to the last checkpoint"))
 
     def test_steps_with_an_invalid_loss_are_left_out(self):
         job = self.train("--batch-size", "32", "--log-every", "1", "--lr", "1e30", "--on-nan", "skip")
@@ -180,8 +173,7 @@ class Lines(ProgramRuns):
         self.assertIn("step-00000000", self.output_of("checkpoint", "verify", "run"))
 
     def test_patience(self):
-        code, out, err = self.run_program(*self.train("--batch-size", "500", "--epochs", "9", "--lr", "0",
-                                                      "--log-every",
+        code, out, err = self.run_program(*self.train("--batch-size", "500", "--epochs", "9", "--lr", "0", "--log-every",
                                                       "0", "--patience", "2"))
         self.assertEqual((code, len(out.splitlines())), (0, 3), err)
         self.assertIn("stopped early: the test loss has been no better", err)
@@ -225,17 +217,6 @@ class Lines(ProgramRuns):
         self.assertEqual([len(line.split(": ")[-1].split()) for line in err.splitlines() if ": stage " in line],
                          [1, 1, 2, 2, 2, 2])
         self.assertEqual(out, self.output_of(*job))
-
-    def test_json_has_bubble_and_memory(self):
-        lines = [json.loads(line) for line in
-                 self.output_of(*self.train(*STEPS, "--stages", "2", "--json", "-")).splitlines()]
-        for line in lines:
-            self.assertEqual(list(line), ["epoch", "step", "loss", "lr", "samples", "step_ms", "samples_per_s",
-                                          "bubble",
-                                          "peak_activations", "peak_resident_bytes"])
-            self.assertTrue(0 <= line["bubble"] < 1, line)
-            self.assertEqual(line["peak_activations"], 2)
-            self.assertGreater(line["peak_resident_bytes"], 1 << 20)
 
 
 if __name__ == "__main__":
