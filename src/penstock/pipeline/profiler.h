@@ -13,7 +13,6 @@
 #include "penstock/pipeline/pipeline.h"
 #include "penstock/plan/layer_costs.h"
 #include "penstock/rank/rank_peak.h"
-#include "penstock/rank/stage_bytes.h"
 #include "penstock/trace/recorder.h"
 
 namespace penstock {

@@ -1,4 +1,4 @@
-// Peak activations and memory of a rank.
+// Measured memory: the peaks of a rank, and the activations of a stage.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,15 @@ struct RankPeak {
   /// including the libraries.
   std::int64_t resident_bytes = 0;
   std::int64_t peak_resident_bytes = 0;
+};
+
+/// Bytes of the activations of one micro-batch on one stage (rank/held_bytes.h), of the micro-batch with the most.
+struct StageBytes {
+  static constexpr std::string_view record_name = "StageBytes";  // sent to other ranks (transport/records.h)
+
+  StageId stage;
+  std::int64_t after_forward = 0;     // from F to B or I
+  std::int64_t after_input_grad = 0;  // from I to W; 0 if no B was split
 };
 
 }  // namespace penstock

@@ -305,6 +305,7 @@ void StepExecutor::backward(Stage& stage, const Instruction& instruction) {
   if (activations.loss.defined())
     from.loss = torch::full_like(
         activations.loss, results_.gradient_factor(micro_batch) * job_->shares.newest * parts_.updater.loss_scale());
+  const Tensors received = activations.received;  // freed after the watch
   const HeldBytes::Watch watch(observed_bytes());
   std::vector<Message> sends;
   if (instruction.op() == Op::input_grad) {
