@@ -145,7 +145,7 @@ TEST_P(ControlPlaneConformance, cancelled_background_work_ends_its_waits_and_no_
     return Tag{.pipeline = pipeline_under_test, .traffic = Traffic::background, .step = save};
   };
   GetParam().each_rank_of_new_world([&](Transport& own) {
-    if (own.rank() == last_of(own)) own.cancel({pipeline_under_test, StepKey::background + 3}, "the disk is full");
+    if (own.rank() == last_of(own)) own.cancel({pipeline_under_test, 3, WorkKind::background}, "the disk is full");
     send_to_all(own, saved(4));
     send_to_all(own, value_of_step(3));
     EXPECT_EQ(end_of_wait<StepCancelled>(own, saved(3)), "the disk is full");
@@ -159,7 +159,7 @@ TEST_P(ControlPlaneConformance, a_cancelled_pipeline_ends_its_waits_and_not_thos
   Tag of_another = value_of_step(0);
   of_another.pipeline = pipeline_under_test + 1;
   GetParam().each_rank_of_new_world([&](Transport& own) {
-    if (own.rank() == last_of(own)) own.cancel({pipeline_under_test, StepKey::all}, "rank 1 has left");
+    if (own.rank() == last_of(own)) own.cancel({pipeline_under_test, 0, WorkKind::all}, "rank 1 has left");
     if (!own.can_cancel()) {
       EXPECT_NE(end_of_wait<WorldAborted>(own, value_of_step(0)).find("rank 1 has left"), std::string::npos);
       return;

@@ -77,16 +77,17 @@ std::string failure_of(const std::function<void()>& action) {
 TEST(Mailbox, finds_messages_by_rank_and_every_field_of_the_tag) {
   IntegerWorld world(3, {});
   const Tag base{1, Traffic::forward, 2, 3, 4, 5};
-  std::vector<Tag> tags(7, base);
+  std::vector<Tag> tags(8, base);
   tags[1].pipeline = 9;
   tags[2].traffic = Traffic::backward;
   tags[3].step = 9;
   tags[4].from_stage = 9;
   tags[5].to_stage = 9;
   tags[6].micro_batch = 9;
+  tags[7].topic = Topic::state;
   for (int from = 1; from < 3; ++from)
-    for (int i = 0; i < 7; ++i) world.put(from, 0, tags[static_cast<std::size_t>(i)], 10 * from + i);
-  for (int i = 6; i >= 0; --i)
+    for (int i = 0; i < 8; ++i) world.put(from, 0, tags[static_cast<std::size_t>(i)], 10 * from + i);
+  for (int i = 7; i >= 0; --i)
     for (int from = 1; from < 3; ++from)
       EXPECT_EQ(world.take(0, from, tags[static_cast<std::size_t>(i)]), 10 * from + i);
 }
@@ -371,7 +372,7 @@ TEST(Contact, its_newest_message_or_answer_says_where_a_rank_was) {
   Contact contact;
   EXPECT_EQ(last_place_of(std::nullopt, contact), "");
   contact.heard({.traffic = Traffic::control, .step = 9}, 10);
-  contact.heard({.traffic = Traffic::ties, .step = StepKey::tied_values}, 10);
+  contact.heard({.traffic = Traffic::tied_values, .step = 9}, 10);
   EXPECT_EQ(last_place_of(std::nullopt, contact), "");
   contact.heard({.traffic = Traffic::reduce, .step = 6}, 20);
   EXPECT_EQ(last_place_of(std::nullopt, contact), "heard of in step 6");

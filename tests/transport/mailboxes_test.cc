@@ -80,7 +80,7 @@ TEST(Mailboxes, threads_in_the_background_wait_at_the_same_time) {
       });
     if (checks != 2) return;
     // The other wait ends although this one goes on.
-    mailboxes.cancel({1, StepKey::background + 1}, "the pipeline ends");
+    mailboxes.cancel({1, 1, WorkKind::background}, "the pipeline ends");
     EXPECT_THROW(other.get(), StepCancelled);
     mailboxes.put(WorldRank(1), in_background, 7);
   };

@@ -169,9 +169,7 @@ Message slowest_of(const std::vector<Message>& all) {
 LinkRecord measured_by(const RankContext& context, std::uint32_t pipeline) {
   LinkRecord own;
   const auto tag_of = [&](Rank asking) {
-    Tag tag = control_tag(pipeline, Topic::host_links, /*round=*/1);
-    tag.to_stage = asking.value();
-    return tag;
+    return in_phase(control_tag(pipeline, Topic::host_links, /*round=*/1), asking.value());
   };
   if (context.replica() != Replica(0)) return own;
   const auto other = [&](int distance) -> std::optional<WorldRank> {

@@ -117,7 +117,8 @@ struct Way {
 };
 
 Tag tag_of(const TieRoute& route, const Way& way) {
-  return {route.placement.pipeline(), Traffic::ties,  route.round,
+  const Traffic traffic = way.content == Content::values ? Traffic::tied_values : Traffic::ties;
+  return {route.placement.pipeline(), traffic,        route.round,
           way.from.value(),           way.to.value(), static_cast<std::int32_t>(way.content)};
 }
 

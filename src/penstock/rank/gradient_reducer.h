@@ -44,7 +44,7 @@ void copy_from_first(const ReplicaGroup& group, const Tensors& values, const std
 /// sends all its messages before it waits, so that no order of the ranks' instructions can deadlock.
 struct TieRoute {
   const StagePlacement& placement;
-  std::uint64_t round = 0;  // the step; for values a counter of their synchronisations, from StepKey::tied_values on
+  std::uint64_t round = 0;  // the step; for values a counter of their synchronisations
 };
 
 /// Sends the gradient of every use of `stage` to the parameter's owner stage, where that is another stage.

@@ -54,7 +54,7 @@ void StateCopies::restore_buffers() {
 
 void StateCopies::synchronise(std::uint64_t round) {
   const torch::NoGradGuard no_grad;
-  const TieRoute route{placement_, StepKey::tied_values + round};
+  const TieRoute route{placement_, round};
   if (placement_.replica() == Replica(0)) {
     for (const auto& stage : stages_) send_values(route, *stage);
     for (const auto& stage : stages_) receive_values(route, *stage);

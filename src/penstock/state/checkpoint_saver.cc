@@ -203,7 +203,7 @@ void CheckpointSaver::Impl::end() {
   if (copies_) copies_->abandon();
   const World& world = parts_.runners->world();
   const WorldRank own = world.local_ranks().front();
-  world.context(own).endpoint->cancel({parts_.pipeline, StepKey::background + save_},
+  world.context(own).endpoint->cancel({parts_.pipeline, save_, WorkKind::background},
                                       say("rank ", own.value(), " ended before the checkpoint was written"));
   try {
     await_writing();

@@ -60,9 +60,9 @@ class ControlPlane {
   /// threads all use the same; later calls do nothing.
   virtual void abort(const std::string& reason) noexcept = 0;
   /// Ends every wait for messages of `step` on every rank with `reason`, and drops such messages, later ones too.
-  /// StepKey::all stands for every step of the pipeline: waits then end with PipelineCancelled. The world remains
+  /// For WorkKind::all, waits end with PipelineCancelled. The world remains
   /// usable. Each rank uses the first reason that reaches it; after an abort this does nothing. Aborts unless
-  /// can_cancel(), except for work of Traffic::background.
+  /// can_cancel(), except for WorkKind::background.
   virtual void cancel(const StepKey& step, const std::string& reason) noexcept = 0;
   /// Whether the world survives cancel(). False with device channels, whose remaining transfers would meet those of the
   /// next step.

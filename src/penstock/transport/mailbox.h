@@ -92,15 +92,15 @@ class alignas(128) Mailbox {
   }
 
   /// Ends the present wait and every later one for messages of `step`, and drops such messages, also those that arrive
-  /// later. StepKey::all stands for the whole pipeline. Returns whether the step was not cancelled before.
+  /// later. Returns whether the step was not cancelled before.
   bool cancel(const StepKey& step, const std::string& reason) {
     {
       const std::lock_guard lock(mutex_);
       if (reason_ || !cancelled_.emplace(step, reason).second) return false;
       // No rank sends messages of steps that are this much older.
       std::erase_if(cancelled_, [&](const auto& old) {
-        return old.first.pipeline == step.pipeline && StepKey::are_alike(old.first.step, step.step) &&
-               old.first.step + remembered_steps < step.step;
+        return old.first.pipeline == step.pipeline && old.first.kind == step.kind &&
+               old.first.number + remembered_steps < step.number;
       });
       std::erase_if(messages_, [&](const auto& message) { return belongs(message.first.tag, step); });
       if (!awaited_ || !belongs(awaited_->tag, step)) return true;
@@ -159,7 +159,7 @@ class alignas(128) Mailbox {
     require<WorldAborted>(!reason_, "rank ", owner_.value(), " gave up waiting for ", waiting_for, ": ",
                           reason_.value_or(""));
     if (const auto* cancelled = cancellation(address.tag)) {
-      if (cancelled->first.step == StepKey::all) throw PipelineCancelled(cancelled->second);
+      if (cancelled->first.kind == WorkKind::all) throw PipelineCancelled(cancelled->second);
       throw StepCancelled(cancelled->second);
     }
     return messages_.extract(address);
@@ -202,14 +202,14 @@ class alignas(128) Mailbox {
   }
 
   static bool belongs(const Tag& tag, const StepKey& step) {
-    return step.step == StepKey::all ? tag.pipeline == step.pipeline : step_of(tag) == step;
+    return step.kind == WorkKind::all ? tag.pipeline == step.pipeline : step_of(tag) == step;
   }
 
   /// The cancellation of the step or pipeline that `tag` belongs to, with its reason; null where there is none.
   /// REQUIRES: mutex_ is held.
   const std::pair<const StepKey, std::string>* cancellation(const Tag& tag) const {
     if (cancelled_.empty()) return nullptr;
-    auto found = cancelled_.find({tag.pipeline, StepKey::all});
+    auto found = cancelled_.find({tag.pipeline, 0, WorkKind::all});
     if (const auto step = step_of(tag); found == cancelled_.end() && step) found = cancelled_.find(*step);
     return found == cancelled_.end() ? nullptr : &*found;
   }
@@ -270,8 +270,8 @@ class Mailboxes {
     return is_first;
   }
   bool cancel(const StepKey& step, const std::string& reason) {
-    if (step.is_background()) return background_of(step.pipeline).cancel(step, reason);
-    if (step.step == StepKey::all) background_of(step.pipeline).cancel(step, reason);
+    if (step.kind == WorkKind::background) return background_of(step.pipeline).cancel(step, reason);
+    if (step.kind == WorkKind::all) background_of(step.pipeline).cancel(step, reason);
     return own_.cancel(step, reason);
   }
   std::optional<std::string> aborted() const { return own_.aborted(); }

@@ -7,11 +7,6 @@ namespace {
 
 enum CollectivePhase : std::int32_t { to_rank_0, from_rank_0 };
 
-Tag in_phase(Tag tag, CollectivePhase phase) {
-  tag.to_stage = phase;
-  return tag;
-}
-
 }  // namespace
 
 std::vector<Message> gather(const RankContext& context, const Tag& tag, Message own, const std::string& waiting_for) {

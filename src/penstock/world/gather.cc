@@ -35,10 +35,7 @@ void to_own_clock(std::int64_t offset_ns, std::vector<RankStep>& steps) {
 std::vector<std::int64_t> measure_clock_offsets(const RankContext& context, const Tag& tag) {
   Transport& endpoint = *context.endpoint;
   const auto tag_of = [&](int question, bool is_answer) {
-    Tag of_message = control_tag(tag.pipeline, Topic::host_clock, tag.step);
-    of_message.to_stage = is_answer ? 1 : 0;
-    of_message.micro_batch = question;
-    return of_message;
+    return in_phase(control_tag(tag.pipeline, Topic::host_clock, tag.step), is_answer ? 1 : 0, question);
   };
   if (context.rank != WorldRank(0)) {
     for (int i = 0; i < questions && !endpoint.shares_host(WorldRank(0)); ++i) {
@@ -123,10 +120,7 @@ std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, 
   const torch::NoGradGuard no_grad;
   DataPlane& endpoint = *context.endpoint;
   const auto numbered = [&](std::int32_t phase, std::size_t number) {
-    Tag of_message = tag;
-    of_message.to_stage = phase;
-    of_message.micro_batch = static_cast<std::int32_t>(number);
-    return of_message;
+    return in_phase(tag, phase, static_cast<std::int32_t>(number));
   };
   constexpr std::int32_t asked = 2, answered = 3, complete = 4;  // phases after those of gather()
   constexpr std::size_t ahead = 2;

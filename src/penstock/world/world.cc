@@ -210,7 +210,7 @@ std::string World::reason_to_leave(const char* what) const {
 void World::leave_pipeline(std::uint32_t pipeline) const noexcept {
   if (getpid() != state_->process || state_->is_alone() || failed() || state_->failures->is_newest_misuse()) return;
   const std::string reason = reason_to_leave("pipeline");
-  for (const auto& endpoint : state_->endpoints) endpoint->cancel({pipeline, StepKey::all}, reason);
+  for (const auto& endpoint : state_->endpoints) endpoint->cancel({pipeline, 0, WorkKind::all}, reason);
 }
 
 void World::fail(const std::string& reason) const noexcept {

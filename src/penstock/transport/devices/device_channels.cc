@@ -49,7 +49,7 @@ class GroupDeviceChannels final : public DeviceChannels {
   bool needs_own_devices() const override { return groups_.needs_own_devices; }
   void connect(const RankPair& pair, std::uint32_t pipeline) override;
   bool carries(const RankPair& pair, const Tag& tag) const override {
-    return tag.traffic < Traffic::result && carried_.contains({tag.pipeline, pair});
+    return carries_tensors_of_stages(tag.traffic) && carried_.contains({tag.pipeline, pair});
   }
   SendRequest send(SendRequest request) override;
   Message receive(WorldRank from, const Tag& tag, const TakeAnnouncement& take) override;
@@ -150,7 +150,7 @@ GroupDeviceChannels::Group GroupDeviceChannels::group_of(const RankPair& pair) c
 }
 
 SendRequest GroupDeviceChannels::send(SendRequest request) {
-  const StepKey step{request.tag.pipeline, request.tag.step};
+  const StepKey step = step_of(request.tag).value();
   order_behind_sends(step);
   const Group group = group_of({rank_, request.to});
   Message announcement = message_of(Announcement{request.tag});
@@ -175,7 +175,7 @@ Message GroupDeviceChannels::receive(WorldRank from, const Tag& tag, const TakeA
   if (arriving.complete) arriving.complete->block_current_streams();
   for (const Payload& payload : arriving.message.payloads)
     if (travels(payload.tensor)) record_use(payload.tensor, current_stream(payload.tensor.device()));
-  order_behind_sends({tag.pipeline, tag.step});
+  order_behind_sends(step_of(tag).value());
   return std::move(arriving.message);
 }
 

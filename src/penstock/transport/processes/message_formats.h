@@ -27,7 +27,7 @@ namespace penstock {
 /// the texts that they contain.
 constexpr bool has_recurring_formats(const Tag& tag) {
   const bool is_control = tag.traffic == Traffic::control || tag.traffic == Traffic::background;
-  return !is_control || tag.from_stage == static_cast<std::int32_t>(Topic::announcement);
+  return !is_control || tag.topic == Topic::announcement;
 }
 
 /// The formats that one process has described to another one. A format is what encode() writes of a message before its

@@ -94,7 +94,7 @@ class ProcessEndpoint final : public Transport {
   PeerStatus status() const override { return progress_thread_.progress().read(); }
   void abort(const std::string& reason) noexcept override { progress_thread_.abort(reason); }
   void cancel(const StepKey& step, const std::string& reason) noexcept override {
-    if (device_channels_ && !step.is_background()) return abort(reason);
+    if (device_channels_ && step.kind != WorkKind::background) return abort(reason);
     progress_thread_.cancel(step, reason);
   }
   bool can_cancel() const override { return !device_channels_; }
@@ -108,14 +108,13 @@ class ProcessEndpoint final : public Transport {
 
   /// The host would wait for its device if a rank's messages to itself passed through it.
   bool stays_on_device(WorldRank other, const Tag& tag) const {
-    return device_channels_ && other == rank() && tag.traffic < Traffic::result;
+    return device_channels_ && other == rank() && carries_tensors_of_stages(tag.traffic);
   }
 
   void connect(const RankPair& pair, const PipelineChannels& wanted) {
     const WorldRank other = pair.from == rank() ? pair.to : pair.from;
     // The library waits for the other process without a deadline, so both come here first.
-    Tag tag = control_tag(wanted.pipeline, Topic::connection);
-    tag.micro_batch = pair.from.value();
+    const Tag tag = in_phase(control_tag(wanted.pipeline, Topic::connection), 0, pair.from.value());
     const ChannelEnd own{
         physical_device({c10::DeviceTypeName(wanted.device.type()), std::max<int>(wanted.device.index(), 0)})};
     send(other, tag, message_of(own));
