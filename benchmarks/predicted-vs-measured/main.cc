@@ -8,6 +8,8 @@
 #include <CLI/CLI.hpp>
 
 #include <penstock/autotune/autotune.h>
+#include <penstock/autotune/choose.h>
+#include <penstock/autotune/profile.h>
 #include <penstock/base/clock.h>
 #include <penstock/base/error.h>
 #include <penstock/base/text.h>
@@ -95,14 +97,14 @@ class Grid {
   explicit Grid(Workload workload) : workload_(std::move(workload)), network_(workload_.make()) {
     options_.micro_batches = workload_.micro_batches;
     options_.kernels = ps::Kernels::tuned;
-    options_.sample = {workload_.inputs};
-    options_.sample_targets = workload_.targets;
-    optimizer_ = ps::sgd({.learning_rate = workload_.learning_rate});
+    how_.sample = workload_.inputs;
+    how_.sample_targets = workload_.targets;
+    how_.profile.optimizer = optimizer_ = ps::sgd({.learning_rate = workload_.learning_rate});
   }
 
   /// A first profile: from it come the kernels, the partition of the profiled pipelines, and all plans.
   void plan(const std::vector<std::string>& schedules) {
-    const ps::LayerCosts costs = ps::profile(world_, *network_, workload_.loss, options_, {.optimizer = optimizer_});
+    const ps::LayerCosts costs = ps::profile(world_, *network_, workload_.loss, options_, how_);
     options_.kernel_selection = costs.kernels;
     ps::PipelineOptions base = options_;
     base.partition = "time";  // found by the first, kept by the others
@@ -274,9 +276,7 @@ class Grid {
     options.schedule = "auto";
     options.weight_gradients = ps::WeightGradients::automatic;
     options.kernel_selection = kernel_selection;
-    ps::ChooseOptions how;
-    how.profile.optimizer = optimizer_;
-    const ps::AutoChoice choice = ps::choose_by_profile(world_, *network_, workload_.loss, options, how);
+    const ps::AutoChoice choice = ps::choose_by_profile(world_, *network_, workload_.loss, options, how_);
     std::string compared;
     for (const ps::ComparedCandidate& one : choice.planned->compared)
       compared += ps::say(compared.empty() ? "" : "; ", one.candidate.schedule, " v ", one.candidate.chunks, " ",
@@ -293,7 +293,7 @@ class Grid {
 
   std::unique_ptr<ps::Pipeline> make(const ps::PipelineOptions& options) {
     auto pipeline = std::make_unique<ps::Pipeline>(world_, *network_, workload_.loss,
-                                                   ps::autotune(world_, *network_, workload_.loss, options));
+                                                   ps::autotune(world_, *network_, workload_.loss, options, how_));
     pipeline->optimize_with(optimizer_);
     return pipeline;
   }
@@ -320,6 +320,7 @@ class Grid {
   std::unique_ptr<ps::Cell> network_;
   ps::World world_{ps::WorldOptions{.stages = ranks}};
   ps::PipelineOptions options_;
+  ps::AutotuneOptions how_;
   ps::OptimizerFactory optimizer_;
   std::vector<std::unique_ptr<ps::Pipeline>> profiled_;
   std::vector<Point> points_;  // the last one is what auto chooses

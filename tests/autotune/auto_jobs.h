@@ -7,8 +7,11 @@
 #include <torch/torch.h>
 
 #include "penstock/autotune/autotune.h"
+#include "penstock/autotune/choose.h"
 #include "penstock/base/error.h"
+#include "penstock/kernels/kernels.h"
 #include "penstock/model/cell.h"
+#include "penstock/pipeline/pipeline.h"
 #include "tests/support/trained.h"
 
 namespace penstock::test {
@@ -78,9 +81,9 @@ inline std::vector<AutoJob> auto_jobs() {
   return jobs;
 }
 
-/// Little measuring.
-inline AutotuneOptions quick() {
-  AutotuneOptions how;
+/// Little measuring, on a batch.
+inline AutotuneOptions quick(const torch::Tensor& inputs, const torch::Tensor& targets) {
+  AutotuneOptions how{.sample = inputs, .sample_targets = targets};
   how.profile.steps = 1;
   how.profile.passes_ms = 0;
   how.comparison = {.finalists = 2, .budget_ms = 0};
@@ -118,10 +121,8 @@ inline std::string difference_of(World& world, const AutoJob& job) {
   torch::manual_seed(1);
   const torch::Tensor x = torch::randn({19, 6}), y = torch::randn({19, 4});
   BranchedNetwork network(job.stages);
-  PipelineOptions options = job.options;
-  options.sample = {x};
-  options.sample_targets = y;
-  const AutoChoice choice = autotune_with_reasons(world, network, squared_error, options, quick());
+  const PipelineOptions& options = job.options;
+  const AutoChoice choice = autotune_with_reasons(world, network, squared_error, options, quick(x, y));
   const std::string what = say(job.name, ": ", choice.options.custom->name);
   const Trained chosen = train(world, network, choice.options, x, y);
   const Trained fixed = train(world, network, named_options(options, choice), x, y);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "penstock/autotune/profile.h"
 #include "penstock/base/error.h"
 #include "penstock/pipeline/profiler.h"
 #include "penstock/pipeline/schedule_cache.h"
@@ -22,22 +23,22 @@ TEST(ChooseByProfile, trains_as_the_same_fixed_options) {
   }
 }
 
-PipelineOptions options_with_sample(const Cell&) {
+PipelineOptions open_options() {
   PipelineOptions options{.micro_batches = 4, .schedule = "auto"};
   options.weight_gradients = WeightGradients::automatic;
-  options.sample = {torch::randn({8, 6})};
-  options.sample_targets = torch::randn({8, 4});
   return options;
 }
 
+AutotuneOptions quick_sample() { return quick(torch::randn({8, 6}), torch::randn({8, 4})); }
+
 AutoChoice chosen(World& world, Cell& network, const PipelineOptions& options) {
-  return autotune_with_reasons(world, network, squared_error, options, quick());
+  return autotune_with_reasons(world, network, squared_error, options, quick_sample());
 }
 
 TEST(ChooseByProfile, leaves_annotated_layers_on_their_stages) {
   World world({.stages = 2});
   BranchedNetwork network({0, 1, 0, 1, 1});
-  const PipelineOptions options = options_with_sample(network);
+  const PipelineOptions options = open_options();
   const AutoChoice choice = chosen(world, network, options);
   EXPECT_EQ(choice.options.partition, options.partition);
   EXPECT_EQ(choice.plan->stages, (StageLayers{{"a", "c"}, {"b", "add", "d", "e"}}));
@@ -53,7 +54,7 @@ TEST(ChooseByProfile, leaves_annotated_layers_on_their_stages) {
 TEST(ChooseByProfile, refuses_annotations_that_do_not_fit) {
   World world({.stages = 2});
   BranchedNetwork three({0, 0, 0, 1, 2});
-  PipelineOptions options = options_with_sample(three);
+  PipelineOptions options = open_options();
   options.chunks = 1;
   EXPECT_TRUE(says(error_text<ScheduleError>([&] { chosen(world, three, options); }), "stage 2"));
 }
@@ -61,7 +62,7 @@ TEST(ChooseByProfile, refuses_annotations_that_do_not_fit) {
 TEST(ChooseByProfile, keeps_given_chunks) {
   World world({.stages = 2});
   BranchedNetwork network;
-  PipelineOptions options = options_with_sample(network);
+  PipelineOptions options = open_options();
   for (const int chunks : {1, 2}) {
     options.chunks = chunks;
     EXPECT_EQ(chosen(world, network, options).options.custom->stage_count(), 2 * chunks);
@@ -73,7 +74,7 @@ TEST(ChooseByProfile, keeps_given_chunks) {
 TEST(ChooseByProfile, stays_within_the_memory_limit) {
   World world({.stages = 2});
   BranchedNetwork network;
-  PipelineOptions options = options_with_sample(network);
+  PipelineOptions options = open_options();
   // The smallest allows one micro-batch of one stage at a time. Measured times decide which schedule that is.
   const double least = 1e-3;
   for (const double limit : {least, 0.75, 1.0, 1.5}) {
@@ -117,15 +118,31 @@ TEST(ProfiledOptions, split_interleaved_schedules_where_annotations_give_chunks)
 TEST(ChooseByProfile, measures_replicas_of_which_each_has_its_share) {
   World world({.stages = 2, .replicas = 2});
   BranchedNetwork network;
-  const LayerCosts costs = profile(world, network, squared_error, options_with_sample(network), quick().profile);
+  const LayerCosts costs = profile(world, network, squared_error, open_options(), quick_sample());
   EXPECT_EQ(costs.samples, 4);
   EXPECT_EQ(costs.ranks, 2);
-  PipelineOptions options = options_with_sample(network);
+  PipelineOptions options = open_options();
   options.micro_batches = 0;
   EXPECT_LE(chosen(world, network, options).options.micro_batches, 4) << "a replica has four samples";
 }
 
 // The prediction knows nothing of the second pipeline's slow layers: measured steps decide.
+TEST(ChooseByProfile, plans_with_given_costs) {
+  World world({.stages = 2});
+  BranchedNetwork network;
+  AutotuneOptions how = quick_sample();
+  LayerCosts costs = profile(world, network, squared_error, open_options(), how);
+  for (LayerCost& layer : costs.layers) layer.forward = layer.name == "a" ? 1000 : 1;
+  how.layer_costs = write_layer_costs(costs);
+  how.comparison.finalists = 1;
+  const AutoChoice choice = autotune_with_reasons(world, network, squared_error, open_options(), how);
+  EXPECT_EQ(choice.plan->stages.front(), (std::vector<std::string>{"a"})) << "the slow layer is alone";
+  EXPECT_EQ(choice.costs->layers, costs.layers);
+  World alone({.stages = 1});
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { autotune(alone, network, squared_error, open_options(), how); }),
+                   "for 2 pipeline ranks", "the world has 1"));
+}
+
 TEST(StepComparison, takes_the_shortest_measured_steps) {
   World world({.stages = 2});
   const ComparisonOptions how{.finalists = 3, .budget_ms = 0};
@@ -177,11 +194,8 @@ TEST(StepComparison, does_not_follow_the_machines_speed) {
 TEST(ChooseByProfile, compares_steps_of_finalists) {
   World world({.stages = 2});
   SlowChain network({{5, 5}, {5, 5}});
-  PipelineOptions options{.micro_batches = 4, .schedule = "auto"};
-  options.weight_gradients = WeightGradients::automatic;
-  options.sample = {torch::randn({8, 4})};
-  options.sample_targets = torch::randn({8, 4});
-  const AutoChoice choice = chosen(world, network, options);
+  const AutoChoice choice = autotune_with_reasons(world, network, squared_error, open_options(),
+                                                  quick(torch::randn({8, 4}), torch::randn({8, 4})));
   ASSERT_EQ(choice.planned->compared.size(), 2U);
   for (const ComparedCandidate& compared : choice.planned->compared) EXPECT_GT(compared.step_ms, 0);
   EXPECT_EQ(choice.planned->candidates.front().prediction, choice.plan->prediction);

@@ -49,19 +49,20 @@ PipelineOptions options_of(const Job& job) {
   options.memory_limit = job.limit;
   options.costs = job.costs;
   options.count_bytes = true;
-  options.sample = {torch::randn({23, 8})};  // micro-batches of four and of three rows
-  options.sample_targets = torch::randn({23, 72});
   return options;
 }
 
+/// Micro-batches of four and of three rows.
+AutotuneOptions sample() { return quick(torch::randn({23, 8}), torch::randn({23, 72})); }
+
 PipelineOptions decided(World& world, Cell& network, const PipelineOptions& options) {
-  return autotune(world, network, squared_error, options, quick());
+  return autotune(world, network, squared_error, options, sample());
 }
 
-std::vector<RankPeak> peaks_of(World& world, Cell& network, const PipelineOptions& options,
-                               const PipelineOptions& batch) {
+std::vector<RankPeak> peaks_of(World& world, Cell& network, const PipelineOptions& options) {
   Pipeline pipeline(world, network, squared_error, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-3); });
+  const AutotuneOptions batch = sample();
   for (int step = 0; step < 3; ++step) pipeline.train_step(batch.sample, batch.sample_targets).wait();
   return Profiler(pipeline).peaks();
 }
@@ -74,7 +75,7 @@ TEST(MeasuredBytes, predict_the_peaks_of_a_run) {
     const PipelineOptions options = decided(world, network, options_of(job));
     Pipeline pipeline(world, network, squared_error, options);
     const std::vector<double> predicted = peak_activation_bytes(pipeline.schedule(), *options.costs);
-    for (const RankPeak& peak : peaks_of(world, network, options, options)) {
+    for (const RankPeak& peak : peaks_of(world, network, options)) {
       const double bytes = predicted[static_cast<std::size_t>(peak.rank.value())];
       EXPECT_LE(static_cast<double>(peak.measured_bytes), bytes) << schedule << " rank " << peak.rank.value();
       EXPECT_GE(static_cast<double>(peak.measured_bytes), 0.7 * bytes) << schedule << " rank " << peak.rank.value();
@@ -99,7 +100,7 @@ TEST(MemoryLimitInBytes, is_kept_by_a_schedule_that_adapts) {
     job.limit = limit;
     const PipelineOptions options = decided(world, network, options_of(job));
     int most = 0;
-    for (const RankPeak& peak : peaks_of(world, network, options, options)) {
+    for (const RankPeak& peak : peaks_of(world, network, options)) {
       EXPECT_LE(peak.measured_bytes, limit.bytes) << contexts << " rank " << peak.rank.value();
       EXPECT_EQ(peak.measured, peak.predicted);
       most = std::max(most, peak.measured);
@@ -116,7 +117,7 @@ TEST(MemoryLimitInBytes, is_kept_by_fused_weight_gradients) {
   const BytesPerRank limit{static_cast<std::int64_t>(3 * largest_stage(world, network, job))};
   job.limit = limit;
   const PipelineOptions options = decided(world, network, options_of(job));
-  for (const RankPeak& peak : peaks_of(world, network, options, options)) {
+  for (const RankPeak& peak : peaks_of(world, network, options)) {
     EXPECT_LE(peak.measured_bytes, limit.bytes);
     EXPECT_GE(peak.measured, 3);
   }
@@ -128,13 +129,13 @@ TEST(MemoryLimitInBytes, refuses_a_schedule_that_needs_more) {
   Job job{.schedule = "gpipe"};
   job.limit = BytesPerRank{static_cast<std::int64_t>(largest_stage(world, network, job))};
   const PipelineOptions options = decided(world, network, options_of(job));
-  const std::string complaint = error_text<ConfigError>([&] { peaks_of(world, network, options, options); });
+  const std::string complaint = error_text<ConfigError>([&] { peaks_of(world, network, options); });
   EXPECT_TRUE(says(complaint, "of activations that schedule 'gpipe' holds on rank", "set a limit of ")) << complaint;
   const std::string ask = "set a limit of ";
   const std::string sufficient = complaint.substr(complaint.find(ask) + ask.size());
   job.limit = parse_memory_limit(sufficient.substr(0, sufficient.find(' ')));
   const PipelineOptions enough = decided(world, network, options_of(job));
-  for (const RankPeak& peak : peaks_of(world, network, enough, enough))
+  for (const RankPeak& peak : peaks_of(world, network, enough))
     EXPECT_LE(peak.measured_bytes, std::get<BytesPerRank>(job.limit).bytes);
 }
 
@@ -145,9 +146,7 @@ TEST(MemoryLimitInBytes, needs_bytes_that_are_measured_or_given) {
   EXPECT_TRUE(needs_measuring(options_of(job)));
   EXPECT_TRUE(says(error_text<ConfigError>([&] { Pipeline(world, network, squared_error, options_of(job)); }),
                    "the bytes of a micro-batch's activations are not known"));
-  PipelineOptions without_sample = options_of(job);
-  without_sample.sample.clear();
-  EXPECT_TRUE(says(error_text<ConfigError>([&] { decided(world, network, without_sample); }),
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { autotune(world, network, squared_error, options_of(job), {}); }),
                    "pass autotune() a batch with its targets"));
   job.costs = StageCosts::unit();
   job.costs->activation_bytes = {1000, 2000};
@@ -170,9 +169,9 @@ TEST(MemoryLimitInBytes, is_kept_by_what_auto_chooses) {
     options.weight_gradients = WeightGradients::automatic;
     const BytesPerRank limit{static_cast<std::int64_t>(3 * one)};
     options.memory_limit = limit;
-    const AutoChoice choice = autotune_with_reasons(world, network, squared_error, options, quick());
+    const AutoChoice choice = autotune_with_reasons(world, network, squared_error, options, sample());
     EXPECT_TRUE(is_within_limit(*choice.options.custom, limit, *choice.options.costs));
-    for (const RankPeak& peak : peaks_of(world, network, choice.options, options))
+    for (const RankPeak& peak : peaks_of(world, network, choice.options))
       EXPECT_LE(peak.measured_bytes, limit.bytes) << "rank " << peak.rank.value();
     EXPECT_TRUE(std::any_of(choice.planned->candidates.begin(), choice.planned->candidates.end(),
                             [](const Candidate& candidate) { return !candidate.fits; }));

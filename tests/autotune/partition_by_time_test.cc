@@ -46,15 +46,16 @@ TEST(PartitionByTime, follows_the_measured_times) {
     SlowChain chain(slow_first ? std::vector<Waits>{{60}, {}, {}, {}} : std::vector<Waits>{{}, {}, {}, {60}});
     World world({.stages = 2, .replicas = 2});
     Pipeline pipeline(world, chain, squared_error,
-                      autotune(world, chain, squared_error, {.micro_batches = 2, .partition = "time"}, x, {}));
+                      autotune(world, chain, squared_error, {.micro_batches = 2, .partition = "time"}, {.sample = x}));
     EXPECT_EQ(pipeline.options().partition, slow_first ? "b" : "d");
   }
   std::vector<double> losses;
   for (const std::string partition : {"time", "uniform"}) {
     SlowChain chain({{}, {}, {}});
     World world({.stages = 2});
-    Pipeline pipeline(world, chain, squared_error,
-                      autotune(world, chain, squared_error, {.micro_batches = 2, .partition = partition}, x, {}));
+    Pipeline pipeline(
+        world, chain, squared_error,
+        autotune(world, chain, squared_error, {.micro_batches = 2, .partition = partition}, {.sample = x}));
     pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
     pipeline.train_step(x, target).wait();
     losses.push_back(pipeline.train_step(x, target).loss());
@@ -68,13 +69,13 @@ TEST(PartitionByTime, needs_a_sample_unless_layers_are_annotated) {
   EXPECT_TRUE(says(error_text<ConfigError>([&] { Pipeline(world, chain, squared_error, {.partition = "time"}); }),
                    "partition 'time'", "autotune()"));
   const PipelineOptions by_time{.partition = "time"};
-  EXPECT_TRUE(says(error_text<ConfigError>([&] { autotune(world, chain, squared_error, by_time); }),
-                   "PipelineOptions::sample", "0 tensors", "takes 1"));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { autotune(world, chain, squared_error, by_time, {}); }),
+                   "AutotuneOptions::sample", "0 tensors", "takes 1"));
   SlowChain annotated({{}, {}});
   annotated.layers[0].pipeline_stage = 0;
   annotated.layers[1].pipeline_stage = 1;
   World another({.stages = 2});
-  Pipeline pipeline(another, annotated, squared_error, autotune(another, annotated, squared_error, by_time));
+  Pipeline pipeline(another, annotated, squared_error, autotune(another, annotated, squared_error, by_time, {}));
   EXPECT_EQ(pipeline.describe_stages().size(), 2U);
 }
 

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "penstock/autotune/choose.h"
+#include "penstock/autotune/profile.h"
 #include "penstock/base/error.h"
+#include "penstock/kernels/kernels.h"
 #include "penstock/pipeline/profiler.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/world/host_memory.h"
@@ -14,13 +17,16 @@
 namespace penstock::test::profile_test {
 namespace {
 
-const ChooseOptions quick_choice{.profile = {.steps = 1, .passes_ms = 0}, .comparison = {.finalists = 1}};
+AutotuneOptions quick(bool slowdown_under_load = true) {
+  return {.sample = torch::randn({8, 4}),
+          .sample_targets = torch::randn({8, 4}),
+          .profile = {.steps = 1, .passes_ms = 0, .slowdown_under_load = slowdown_under_load},
+          .comparison = {.finalists = 1}};
+}
 
-PipelineOptions options_with_sample(int micro_batches) {
-  PipelineOptions options{.micro_batches = micro_batches, .schedule = "auto"};
+PipelineOptions open_options() {
+  PipelineOptions options{.micro_batches = 2, .schedule = "auto"};
   options.weight_gradients = WeightGradients::automatic;
-  options.sample = {torch::randn({8, 4})};
-  options.sample_targets = torch::randn({8, 4});
   return options;
 }
 
@@ -73,12 +79,12 @@ TEST(ScheduleAuto, partitions_at_the_slow_layer) {
   for (const bool slow_first : {true, false}) {
     SlowChain chain(slow_first ? std::vector<Waits>{{20, 20}, {}, {}} : std::vector<Waits>{{}, {}, {20, 20}});
     World world({.stages = 2});
-    PipelineOptions options = options_with_sample(2);
-    const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, quick_choice);
+    PipelineOptions options = open_options();
+    const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, quick());
     const auto& stages = choice.plan->stages;
     const std::vector<std::string> alone{slow_first ? "a" : "c"};
     EXPECT_NE(std::find(stages.begin(), stages.end(), alone), stages.end());
-    EXPECT_FALSE(choice.options.layer_costs.empty());
+    EXPECT_TRUE(choice.costs.has_value());
   }
 }
 
@@ -86,14 +92,13 @@ TEST(ScheduleAuto, partitions_at_the_slow_layer) {
 TEST(Profile, measures_the_machine) {
   SlowChain chain({{20, 20}, {20, 20}});
   World world({.stages = 2});
-  const LayerCosts costs = profile(world, chain, squared_error, options_with_sample(2), {.steps = 1, .passes_ms = 0});
+  const LayerCosts costs = profile(world, chain, squared_error, open_options(), quick());
   EXPECT_NE(costs.slowdown_under_load, 1);
   EXPECT_NEAR(costs.slowdown_under_load, 1, 0.5);
   EXPECT_EQ(static_cast<std::int64_t>(costs.cache_bytes), cache_share(2));
   EXPECT_GE(cache_share(1), cache_share(2));
   EXPECT_FALSE(costs.layers[0].forward_cached) << "two layers make no two chunks for each of two ranks";
-  const LayerCosts quicker = profile(world, chain, squared_error, options_with_sample(2),
-                                     {.steps = 1, .passes_ms = 0, .slowdown_under_load = false});
+  const LayerCosts quicker = profile(world, chain, squared_error, open_options(), quick(/*slowdown_under_load=*/false));
   EXPECT_EQ(quicker.slowdown_under_load, 1);
   EXPECT_THROW(costs_of({}, 8), ConfigError);
 }
@@ -101,8 +106,7 @@ TEST(Profile, measures_the_machine) {
 TEST(Profile, times_small_chunks_where_the_layers_suffice) {
   SlowChain chain({{10, 0}, {0, 10}, {0, 0}, {0, 0}});
   World world({.stages = 2});
-  const LayerCosts costs = profile(world, chain, squared_error, options_with_sample(2),
-                                   {.steps = 1, .passes_ms = 0, .slowdown_under_load = false});
+  const LayerCosts costs = profile(world, chain, squared_error, open_options(), quick(/*slowdown_under_load=*/false));
   EXPECT_GE(costs.layers[0].forward_cached.value_or(0), 10);
   EXPECT_GE(costs.layers[1].input_grad_cached.value_or(0), 10);
 }
@@ -111,9 +115,9 @@ TEST(ScheduleAuto, keeps_the_measured_kernels) {
   if (!has_cpu_kernels()) GTEST_SKIP() << "this build has no tuned kernels";
   SlowChain chain({{}, {}});
   World world({.stages = 2});
-  PipelineOptions options = options_with_sample(2);
+  PipelineOptions options = open_options();
   options.kernels = Kernels::tuned;
-  const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, quick_choice);
+  const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, quick());
   EXPECT_EQ(choice.plan->kernels.substr(0, 6), "tuned\n");
   EXPECT_EQ(choice.options.kernel_selection, choice.plan->kernels);
 }
@@ -122,15 +126,18 @@ TEST(ScheduleAuto, rejects_options_that_it_cannot_choose) {
   SlowChain chain({{}, {}});
   World world({.stages = 2});
   const auto complaint_of = [&](const std::function<void(PipelineOptions&)>& change) {
-    PipelineOptions options = options_with_sample(2);
+    PipelineOptions options = open_options();
     change(options);
-    return error_text<ConfigError>([&] { autotune(world, chain, squared_error, options); });
+    return error_text<ConfigError>([&] { autotune(world, chain, squared_error, options, quick()); });
   };
-  EXPECT_TRUE(says(complaint_of([](auto& o) { o.sample_targets = torch::Tensor(); }), "sample_targets"));
+  const AutotuneOptions without_targets{.sample = torch::randn({8, 4})};
+  EXPECT_TRUE(
+      says(error_text<ConfigError>([&] { autotune(world, chain, squared_error, open_options(), without_targets); }),
+           "sample_targets", "1 and 0 tensors"));
   EXPECT_TRUE(says(complaint_of([](auto& o) { o.custom = generate("1f1b", {.ranks = 2, .micro_batches = 2}); }),
                    "PipelineOptions::custom"));
   EXPECT_TRUE(says(complaint_of([](auto& o) { o.partition = "uniform"; }), "'uniform'"));
-  EXPECT_TRUE(says(error_text<ConfigError>([&] { Pipeline(world, chain, squared_error, options_with_sample(2)); }),
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { Pipeline(world, chain, squared_error, open_options()); }),
                    "schedule 'auto'", "autotune()"));
 }
 

@@ -25,8 +25,6 @@ class TuningCacheTest : public testing::Test {
     options_.schedule = "auto";
     options_.weight_gradients = WeightGradients::automatic;
     if (has_cpu_kernels()) options_.kernels = Kernels::tuned;
-    options_.sample = {torch::randn({8, 6})};
-    options_.sample_targets = torch::randn({8, 4});
   }
 
   AutoChoice choice(const PipelineOptions& options, int stages = 2) {
@@ -58,7 +56,7 @@ class TuningCacheTest : public testing::Test {
 
   const TemporaryFolder files_{"tuning_cache"};
   const fs::path root_ = files_.string();
-  AutotuneOptions how_ = quick();
+  AutotuneOptions how_ = quick(torch::randn({8, 6}), torch::randn({8, 4}));
   PipelineOptions options_;
   BranchedNetwork network_;
 };
@@ -70,7 +68,7 @@ TEST_F(TuningCacheTest, a_second_run_takes_the_decision_of_the_first) {
   const TuningRecord record = read_tuning_record(text_of(files().front()));
   EXPECT_EQ(record.plan, first.plan);
   EXPECT_EQ(record.steps.size(), first.planned->compared.size());
-  EXPECT_EQ(write_layer_costs(*record.costs), first.options.layer_costs);
+  EXPECT_EQ(record.costs, first.costs);
 
   const AutoChoice second = choice();
   EXPECT_TRUE(says(second.origin, "taken from", files().front().string(), record.measured_at));
@@ -80,7 +78,7 @@ TEST_F(TuningCacheTest, a_second_run_takes_the_decision_of_the_first) {
   EXPECT_EQ(second.options.partition, first.options.partition);
   EXPECT_EQ(second.options.kernel_selection, first.options.kernel_selection);
   EXPECT_EQ(second.options.micro_batches, first.options.micro_batches);
-  EXPECT_EQ(second.options.layer_costs, first.options.layer_costs);
+  EXPECT_EQ(second.costs, first.costs);
   EXPECT_EQ(second.options.weight_gradients, first.options.weight_gradients);
 
   const torch::Tensor x = torch::randn({8, 6}), y = torch::randn({8, 4});
@@ -134,9 +132,6 @@ TEST_F(TuningCacheTest, another_job_has_another_file) {
       [](auto& o) { o.chunks = 1; },
       [](auto& o) { o.precision = Precision::bf16; },
       [](auto& o) { o.weight_gradients = WeightGradients::stream; },
-      [](auto& o) {
-        o.sample = {torch::randn({12, 6})}, o.sample_targets = torch::randn({12, 4});
-      },
   };
   std::size_t expected = 0;
   for (const auto& change : changes) {
@@ -153,6 +148,14 @@ TEST_F(TuningCacheTest, another_job_has_another_file) {
     choice(fixed);
     EXPECT_EQ(files().size(), ++expected) << "other kernels";
   }
+  how_.layer_costs = write_layer_costs(*choice().costs);
+  choice();
+  EXPECT_EQ(files().size(), ++expected) << "given costs of layers";
+  how_.layer_costs.clear();
+  how_.sample = torch::randn({12, 6});
+  how_.sample_targets = torch::randn({12, 4});
+  choice();
+  EXPECT_EQ(files().size(), ++expected) << "another batch";
   how_.cache.settings = "adam";
   choice();
   EXPECT_EQ(files().size(), ++expected) << "other settings of the caller";

@@ -190,16 +190,16 @@ struct Tied : ps::Cell {
                               .schedule = "auto",
                               .weight_gradients = ps::WeightGradients::automatic,  // stream or fused, the faster one
                               .kernels = ps::Kernels::tuned};
-  options = ps::autotune(world, network, ps::cross_entropy, options, images, labels);
+  options = ps::autotune(world, network, ps::cross_entropy, options, {.sample = images, .sample_targets = labels});
   ps::Pipeline pipeline(world, network, ps::cross_entropy, options);
 }
 
 [[maybe_unused]] void tuning_cache(ps::World& world, ps::Cell& network, ps::PipelineOptions options,
                                    const torch::Tensor& images, const torch::Tensor& labels) {
-  ps::AutotuneOptions how;
+  ps::AutotuneOptions how{.sample = images, .sample_targets = labels};
   how.cache.folder = ps::default_tuning_folder();  // the program's folder
   how.cache.settings = "adam";                     // what the times depend on and Penstock cannot see
-  options = ps::autotune(world, network, ps::cross_entropy, options, images, labels, how);
+  options = ps::autotune(world, network, ps::cross_entropy, options, how);
 }
 
 }  // namespace

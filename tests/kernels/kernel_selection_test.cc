@@ -53,9 +53,11 @@ TEST(BuildWithoutTunedKernels, refuses_them) {
   World world({.stages = 1});
   PipelineOptions options;
   options.kernels = Kernels::tuned;
-  options.sample = {torch::ones({2, 4})};
   const char* reason = "PENSTOCK_CPU_KERNELS=OFF";
-  EXPECT_TRUE(says(error_text<ConfigError>([&] { autotune(world, network, squared_error, options); }), reason));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] {
+                     autotune(world, network, squared_error, options, {.sample = torch::ones({2, 4})});
+                   }),
+                   reason));
   options.kernel_selection = "tuned\nlinear 4 4 bias_apart\n";
   EXPECT_TRUE(says(error_text<ConfigError>([&] { Pipeline(world, network, squared_error, options); }), reason));
 }

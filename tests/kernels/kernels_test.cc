@@ -169,14 +169,14 @@ TEST(TunedKernels, are_chosen_on_a_sample_for_all_ranks) {
   PipelineOptions options{.micro_batches = 4, .partition = "time"};
   options.kernels = Kernels::tuned;
   EXPECT_TRUE(says(error_text<ConfigError>([&] { Pipeline(world, network, cross_entropy, options); }), "autotune()"));
-  EXPECT_TRUE(says(error_text<ConfigError>([&] { autotune(world, network, cross_entropy, options); }),
-                   "PipelineOptions::sample"));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { autotune(world, network, cross_entropy, options, {}); }),
+                   "AutotuneOptions::sample"));
   World another({.stages = 2});
   const torch::Tensor images = batch().images;
   torch::manual_seed(11);
   const torch::Tensor next = torch::rand({4});
   torch::manual_seed(11);
-  options = autotune(another, network, cross_entropy, options, images, {});
+  options = autotune(another, network, cross_entropy, options, {.sample = images});
   Pipeline pipeline(another, network, cross_entropy, options);
   EXPECT_TRUE(torch::equal(torch::rand({4}), next)) << "one process measures: the others' generators stand still";
   const std::string selection = pipeline.options().kernel_selection;

@@ -226,7 +226,7 @@ TEST(SymbolicValues, have_no_contents) {
       "forward reads the contents of 'encoder.fc', which has none while the network is traced: put the code that "
       "needs them into penstock::apply(name, function, {values})";
   EXPECT_TRUE(says(refusal([](const Value& v) { static_cast<void>(v.size(0)); }), "the shape of 'encoder.fc'",
-                   "PipelineOptions::sample", "penstock::apply"));
+                   "PipelineOptions::example_inputs", "penstock::apply"));
   EXPECT_EQ(refusal([](const Value& v) { static_cast<void>(v ? 1 : 0); }), expected);
   EXPECT_EQ(refusal([](const Value& v) { static_cast<void>(v.tensor()); }), expected);
 }

@@ -54,7 +54,7 @@ TEST(Value, attention_without_apply_equals_standalone_in_a_pipeline) {
   for (const int stages : {1, 2, 4}) {
     World world({.stages = stages});
     Pipeline pipeline(world, network, cross_entropy,
-                      {.micro_batches = 2, .sample = {tokens.narrow(0, 0, 3)}, .seed = 4});
+                      {.micro_batches = 2, .example_inputs = {tokens.narrow(0, 0, 3)}, .seed = 4});
     EXPECT_TRUE(alone.equal(pipeline.infer(tokens).output()));
     pipeline.optimize_with(sgd({.learning_rate = 0.1}));
     for (const std::int64_t samples : {14, 9}) {  // micro-batches of 7, 5 and 4
@@ -74,7 +74,7 @@ TEST(Value, refuses_a_shape_other_than_that_of_the_sample) {
   torch::manual_seed(3);
   Classifier network;
   World world({.stages = 2});
-  Pipeline pipeline(world, network, cross_entropy, {.sample = {torch::zeros({1, 5}, torch::kInt64)}});
+  Pipeline pipeline(world, network, cross_entropy, {.example_inputs = {torch::zeros({1, 5}, torch::kInt64)}});
   EXPECT_EQ(pipeline.infer(torch::randint(11, {4, 5})).output().size(0), 4);
   const std::string text = error_text<Failure>([&] {
     static_cast<void>(pipeline.infer(torch::randint(11, {4, 10})).output());

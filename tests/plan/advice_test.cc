@@ -39,7 +39,7 @@ void report_layers(Trace& trace, const LayerCosts& costs, std::vector<std::size_
     while (at < end) stages.back().push_back(costs.layers[at++].name);
   }
   trace.settings[layers_setting] = write_stage_layers(stages);
-  trace.settings[layer_costs_setting] = write_layer_costs(costs);
+  note_costs(costs, trace);
 }
 
 /// One layer for each of two stages.
@@ -209,6 +209,9 @@ TEST(Advice, refuses_costs_of_another_network) {
   EXPECT_EQ(complaint_of(two_layers()), "the trace names the layers of 1 stages, and its schedule has 2");
   trace.settings = {{layers_setting, "a;b"}};
   EXPECT_NO_THROW(advise(trace)) << "names alone say nothing";
+  Trace nameless = made_trace({});
+  note_costs(two_layers(), nameless);
+  EXPECT_FALSE(nameless.settings.contains(layer_costs_setting)) << "it would be refused";
   EXPECT_THROW(advise(Trace{}), DataError);
 }
 

@@ -5,8 +5,10 @@
 #include <ctime>
 #include <utility>
 
+#include "penstock/autotune/choose.h"
 #include "penstock/autotune/measured_options.h"
-#include "penstock/autotune/tuning_cache.h"
+#include "penstock/autotune/sample.h"
+#include "penstock/autotune/tuning_key.h"
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/plan/plan_report.h"
@@ -19,9 +21,8 @@ bool is_auto(const PipelineOptions& options) { return options.schedule == "auto"
 
 AutoChoice measured(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                     const AutotuneOptions& how) {
-  if (is_auto(options))
-    return choose_by_profile(world, network, loss, options, {.profile = how.profile, .comparison = how.comparison});
-  return {.options = measured_options(world, network, options)};
+  if (is_auto(options)) return choose_by_profile(world, network, loss, options, how);
+  return {.options = measured_options(world, network, options, how.sample.list())};
 }
 
 std::string present_time() {
@@ -44,14 +45,15 @@ TuningRecord record_of(const std::string& key, const AutoChoice& choice) {
     for (const ComparedCandidate& compared : choice.planned->compared)
       record.steps.push_back({describe(compared.candidate), compared.step_ms});
   record.plan = choice.plan;
-  if (choice.plan) record.costs = read_layer_costs(options.layer_costs);
+  record.costs = choice.costs;
   return record;
 }
 
 AutoChoice decision_of(const TuningRecord& record, PipelineOptions options) {
-  if (record.plan && record.costs)
-    return {.options = decided_options(std::move(options), record.partition, *record.plan, *record.costs),
-            .plan = record.plan};
+  if (record.plan)
+    return {.options = decided_options(std::move(options), record.partition, *record.plan),
+            .plan = record.plan,
+            .costs = record.costs};
   options.partition = record.partition;
   options.kernel_selection = record.kernels;
   return {.options = std::move(options)};
@@ -65,11 +67,11 @@ bool needs_times(const PipelineOptions& options) {
 /// The record that world rank 0 finds in the cache, on every rank; none where all have to measure. Sets `key` on world
 /// rank 0's process.
 std::optional<TuningRecord> known_record(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
-                                         const TuningCache& cache, std::string& key) {
+                                         const AutotuneOptions& how, std::string& key) {
   const std::string text =
       decided_on_rank_0(world, world.next_pipeline(), Topic::tuning, [&](const RankContext& context) {
-        key = tuning_key(context, {world.transport(), world.threads(), cache.settings}, network, loss, options);
-        const std::optional<TuningRecord> found = cache.find(key);
+        key = tuning_key(context, {world.transport(), world.threads()}, network, loss, options, how);
+        const std::optional<TuningRecord> found = how.cache.find(key);
         // A file for another use of the schedule "auto" can only be the work of an editor: it is measured again.
         return found && found->plan.has_value() == is_auto(options) ? write_tuning_record(*found) : std::string();
       });
@@ -83,7 +85,7 @@ AutoChoice chosen_by_times(World& world, Cell& network, const Loss& loss, const 
   const std::int64_t begin = now_ns();
   std::string key;
   if (how.cache.is_used())
-    if (const auto record = known_record(world, network, loss, options, how.cache, key)) {
+    if (const auto record = known_record(world, network, loss, options, how, key)) {
       AutoChoice choice = decision_of(*record, options);
       if (world.is_main())
         choice.origin =
@@ -107,25 +109,14 @@ bool needs_measuring(const PipelineOptions& options) { return needs_times(option
 // Bytes are not kept in the cache: they take two steps, and are the same each time.
 AutoChoice autotune_with_reasons(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                                  const AutotuneOptions& how) {
-  AutoChoice choice = chosen_by_times(world, network, loss, options, how);
-  if (!needs_bytes(choice.options)) return choice;
-  PipelineOptions decided = choice.options;
-  decided.sample = options.sample;
-  decided.sample_targets = options.sample_targets;
-  choice.options.costs = measured_bytes(world, network, loss, decided);
+  AutoChoice choice = chosen_by_times(world, network, loss, with_example_inputs(options, how.sample), how);
+  if (needs_bytes(choice.options)) choice.options.costs = measured_bytes(world, network, loss, choice.options, how);
   return choice;
 }
 
 PipelineOptions autotune(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                          const AutotuneOptions& how) {
   return autotune_with_reasons(world, network, loss, options, how).options;
-}
-
-PipelineOptions autotune(World& world, Cell& network, const Loss& loss, PipelineOptions options,
-                         const BatchTensors& inputs, const BatchTensors& targets, const AutotuneOptions& how) {
-  options.sample = inputs.list();
-  options.sample_targets = targets;
-  return autotune(world, network, loss, options, how);
 }
 
 }  // namespace penstock

@@ -17,6 +17,7 @@
 #include "penstock/base/error.h"
 #include "penstock/model/graph.h"
 #include "penstock/pipeline/partition_network.h"
+#include "penstock/pipeline/pipeline.h"
 #include "penstock/plan/candidate.h"
 #include "penstock/plan/plan_report.h"
 #include "penstock/world/agreement.h"
@@ -70,9 +71,9 @@ bool is_clearly_longer(const RoundTimes& one, const RoundTimes& other) {
 }
 
 /// Where micro_batches is 0: p, 2p, 4p and 8p, as far as the samples of a replica suffice.
-std::vector<int> micro_batches_to_try(const PipelineOptions& options, const World& world) {
+std::vector<int> micro_batches_to_try(const PipelineOptions& options, const AutotuneOptions& how, const World& world) {
   if (options.micro_batches > 0) return {options.micro_batches};
-  const std::int64_t samples = samples_per_replica(options, world.replicas());
+  const std::int64_t samples = samples_per_replica(options, how, world.replicas());
   std::vector<int> counts;
   for (int count = world.stages(); count <= 8 * world.stages() && count <= samples; count *= 2) counts.push_back(count);
   if (counts.empty()) counts.push_back(1);
@@ -98,6 +99,15 @@ void require_possible(const World& world, Cell& network, const PipelineOptions& 
   if (constraints.stages.empty())
     for (const Node& node : trace_graph(network, options.inputs, trace_sample(options)).nodes) add(node.name);
   make_plan(costs, constraints);
+}
+
+/// The given costs of layers, for one m. Throws ConfigError if they are for another number of ranks.
+LayerCosts given_costs(const std::string& text, int micro_batches, int ranks) {
+  LayerCosts costs = read_layer_costs(text);
+  require<ConfigError>(costs.ranks == ranks, "AutotuneOptions::layer_costs are for ", costs.ranks,
+                       " pipeline ranks, and the world has ", ranks, ": pass costs that were measured on as many");
+  costs.micro_batches = {micro_batches};
+  return costs;
 }
 
 /// One m, profiled and planned.
@@ -130,13 +140,14 @@ std::vector<Entry> entries_of(const std::vector<Trial>& trials, int most) {
 /// Measures the activations of each entry and drops the entries that exceed the limit in bytes of their options, which
 /// `options_of` gives for a plan. Returns the smallest limit that would do for one of them.
 BytesPerRank drop_above_limit(World& world, Cell& network, const Loss& loss, std::vector<Entry>& entries,
+                              const AutotuneOptions& how,
                               const std::function<PipelineOptions(const Plan&)>& options_of) {
   std::vector<Entry> kept;
   std::optional<MemoryLimit> least;
   for (Entry& entry : entries) {
     const PipelineOptions options = options_of(entry.finalist.plan);
     const MemoryLimit& limit = options.memory_limit.value();
-    entry.costs = measured_bytes(world, network, loss, options);
+    entry.costs = measured_bytes(world, network, loss, options, how);
     const MemoryLimit needed = needed_memory_limit(entry.finalist.plan.schedule, limit, *entry.costs);
     if (!least || needed < *least) least = needed;
     if (needed <= limit) kept.push_back(std::move(entry));
@@ -160,7 +171,7 @@ bool plan_again(std::vector<Trial>& trials, const PlanConstraints& constraints) 
 /// are planned again for a limit that is smaller by the excess. Throws ScheduleError, which names the smallest limit
 /// that would do for what was measured, if that finds none.
 std::vector<Entry> fitting_entries(World& world, Cell& network, const Loss& loss, std::vector<Trial>& trials,
-                                   PlanConstraints constraints,
+                                   PlanConstraints constraints, const AutotuneOptions& how,
                                    const std::function<PipelineOptions(const Plan&)>& options_of) {
   constexpr int most_plans = 4;
   const std::optional<MemoryLimit> limit = constraints.memory_limit;
@@ -168,7 +179,7 @@ std::vector<Entry> fitting_entries(World& world, Cell& network, const Loss& loss
   for (int round = 1;; ++round) {
     std::vector<Entry> entries = entries_of(trials, constraints.finalists);
     if (!limit || !is_in_bytes(*limit)) return entries;
-    const BytesPerRank needed = drop_above_limit(world, network, loss, entries, options_of);
+    const BytesPerRank needed = drop_above_limit(world, network, loss, entries, how, options_of);
     if (!entries.empty()) return entries;
     if (!least || needed < *least) least = needed;
     const double planned = static_cast<double>(std::get<BytesPerRank>(*constraints.memory_limit).bytes);
@@ -184,13 +195,13 @@ std::vector<Entry> fitting_entries(World& world, Cell& network, const Loss& loss
 /// Times steps of a candidate in a pipeline of its own, after one that warms its caches.
 class StepTimer {
  public:
-  StepTimer(World& world, Cell& network, const Loss& loss, const OptimizerFactory& optimizer)
-      : world_(world), network_(network), loss_(loss), optimizer_(optimizer) {
+  StepTimer(World& world, Cell& network, const Loss& loss, const AutotuneOptions& how)
+      : world_(world), network_(network), loss_(loss), how_(how), optimizer_(how.profile.optimizer) {
     if (!optimizer_)
       optimizer_ = optimizer_factory([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
   }
 
-  /// `options` have a sample. `predicted_ms` is the expected time of a step.
+  /// `predicted_ms` is the expected time of a step.
   std::vector<double> operator()(const PipelineOptions& options, double predicted_ms) const {
     constexpr double round_ms = 150;
     constexpr double most_steps = 10;
@@ -200,7 +211,7 @@ class StepTimer {
     std::vector<double> times;
     for (int step = -1; step < steps; ++step) {
       const std::int64_t begin = now_ns();
-      pipeline.train_step(options.sample, options.sample_targets).wait();
+      pipeline.train_step(how_.sample, how_.sample_targets).wait();
       if (step >= 0) times.push_back(ms_since(begin));
     }
     return times;
@@ -210,19 +221,9 @@ class StepTimer {
   World& world_;
   Cell& network_;
   const Loss& loss_;
+  const AutotuneOptions& how_;
   OptimizerFactory optimizer_;
 };
-
-PipelineOptions with_plan(PipelineOptions options, std::string partition, const Plan& plan) {
-  options.micro_batches = plan.schedule.micro_batches;
-  options.schedule.clear();
-  options.custom = plan.schedule;
-  options.chunks = 0;
-  options.weight_gradients = WeightGradients::stream;  // the instructions are fused already where they should be
-  options.kernel_selection = plan.kernels;
-  options.partition = std::move(partition);
-  return options;
-}
 
 /// The candidates of the winner's trial, with the winner as their plan.
 Planned planned_with(const Entry& winner) {
@@ -275,27 +276,30 @@ PlanConstraints constraints_of(const World& world, Cell& network, const Pipeline
   return constraints;
 }
 
-PipelineOptions decided_options(PipelineOptions options, std::string partition, const Plan& plan,
-                                const LayerCosts& costs) {
-  PipelineOptions decided = with_plan(std::move(options), std::move(partition), plan);
-  decided.layer_costs = write_layer_costs(costs);
-  keep_shapes_alone(decided.sample);
-  decided.sample_targets = {};
-  return decided;
+PipelineOptions decided_options(PipelineOptions options, std::string partition, const Plan& plan) {
+  options.micro_batches = plan.schedule.micro_batches;
+  options.schedule.clear();
+  options.custom = plan.schedule;
+  options.chunks = 0;
+  options.weight_gradients = WeightGradients::stream;  // the instructions are fused already where they should be
+  options.kernel_selection = plan.kernels;
+  options.partition = std::move(partition);
+  return options;
 }
 
-AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
-                             const ChooseOptions& how) {
+AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& given,
+                             const AutotuneOptions& how) {
+  const PipelineOptions options = with_example_inputs(given, how.sample);
   PlanConstraints constraints = constraints_of(world, network, options);
   const bool is_annotated = !constraints.stages.empty();
   require<ConfigError>(is_annotated || options.partition == "parameters" || options.partition == "time",
                        "schedule 'auto' chooses the partition too, but it is given as '", options.partition,
                        "': leave it out, annotate the layers with stages, or name a schedule");
-  ProfileOptions profiling = how.profile;
-  profiling.slowdown_under_load = false;
+  AutotuneOptions profiling = how;
+  profiling.profile.slowdown_under_load = false;
   std::vector<Trial> trials;
-  const std::vector<int> counts = micro_batches_to_try(options, world);
-  profiling.passes_ms /= static_cast<double>(counts.size());
+  const std::vector<int> counts = micro_batches_to_try(options, how, world);
+  profiling.profile.passes_ms /= static_cast<double>(counts.size());
   // Whether bytes suffice is not known before layers are measured.
   const bool is_limited = constraints.memory_limit && !is_in_bytes(*constraints.memory_limit);
   if (constraints.chunks || is_limited) require_possible(world, network, options, constraints, counts);
@@ -303,17 +307,18 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
   for (const int count : counts) {
     PipelineOptions counted = options;
     counted.micro_batches = count;
-    LayerCosts costs = profile(world, network, loss, counted, profiling);
+    LayerCosts costs = how.layer_costs.empty() ? profile(world, network, loss, counted, profiling)
+                                               : given_costs(how.layer_costs, count, world.stages());
     Planned planned = make_plan(costs, constraints);
     trials.push_back({std::move(costs), std::move(planned)});
   }
 
   const auto partition_for = [&](const Plan& plan) { return is_annotated ? options.partition : partition_of(plan); };
-  const auto options_for = [&](const Plan& plan) { return with_plan(options, partition_for(plan), plan); };
-  const std::vector<Entry> entries = fitting_entries(world, network, loss, trials, constraints, options_for);
+  const auto options_for = [&](const Plan& plan) { return decided_options(options, partition_for(plan), plan); };
+  const std::vector<Entry> entries = fitting_entries(world, network, loss, trials, constraints, how, options_for);
   StepComparison comparison;
   if (entries.size() > 1) {
-    const StepTimer time_steps(world, network, loss, profiling.optimizer);
+    const StepTimer time_steps(world, network, loss, how);
     comparison = compare_steps(world, entries.size(), how.comparison, [&](std::size_t i) {
       const Plan& plan = entries[i].finalist.plan;
       PipelineOptions timed = options_for(plan);
@@ -323,9 +328,8 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
   }
   const Entry& winner = entries[comparison.best];
   const Plan& plan = winner.finalist.plan;
-  AutoChoice choice{.options = decided_options(options, partition_for(plan), plan, winner.trial->costs),
-                    .plan = plan,
-                    .planned = planned_with(winner)};
+  AutoChoice choice{
+      .options = options_for(plan), .plan = plan, .costs = winner.trial->costs, .planned = planned_with(winner)};
   if (winner.costs) choice.options.costs = winner.costs;
   for (std::size_t i = 0; i < comparison.step_ms.size(); ++i) {
     auto& compared = choice.planned->compared;

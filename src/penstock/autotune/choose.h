@@ -7,17 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "penstock/autotune/profile.h"
+#include "penstock/autotune/autotune_options.h"
 #include "penstock/plan/planner.h"
-#include "penstock/world/world.h"
+#include "penstock/rank/options.h"
 
 namespace penstock {
 
-/// Limits of a comparison.
-struct ComparisonOptions {
-  int finalists = 6;         // candidates whose steps are measured, at most; 1: the prediction decides
-  double budget_ms = 12000;  // no further round begins after this time; there are at least five
-};
+class Cell;
+class World;
 
 struct StepComparison {
   std::size_t best = 0;
@@ -38,36 +35,30 @@ StepComparison compare_steps(World& world, std::size_t count, const ComparisonOp
 /// Decided options and their reasons.
 struct AutoChoice {
   PipelineOptions options;
-  std::optional<Plan> plan = {};        // of the schedule "auto"
-  std::optional<Planned> planned = {};  // its candidates, where they were measured now
+  std::optional<Plan> plan = {};         // of the schedule "auto"
+  std::optional<LayerCosts> costs = {};  // from which it was made; note_costs() adds them to a trace
+  std::optional<Planned> planned = {};   // its candidates, where they were measured now
   /// One line for people: where the decision comes from. Empty where nothing was left to measuring, and on processes
   /// other than the main one.
   std::string origin = {};
 };
 
-struct ChooseOptions {
-  ProfileOptions profile = {};  // slowdown_under_load is ignored; all values of m share passes_ms
-  ComparisonOptions comparison = {};
-};
-
-/// The schedule "auto": profile(), then make_plan() for the ranks and micro-batches of `options`; with 0
+/// The schedule "auto": profile(), unless the costs of layers are given, then make_plan() for the ranks and micro-batches of `options`; with 0
 /// micro-batches, for m = p, 2p, 4p and 8p, as far as the samples suffice, each profiled. Then the steps of the
 /// finalists are measured in interleaved runs, in pipelines of their own. Annotations fix the partition,
 /// PipelineOptions::chunks the stages per rank; memory_limit leaves out the schedules above it. With a limit in bytes,
 /// finalists whose measured activations exceed it are dropped (and others planned where that leaves none), and the
 /// options' costs have the activation_bytes of the choice. World rank 0's times decide for all. Collective. Throws as
-/// profile() and make_plan(), and ConfigError for a partition that is neither "parameters", the default, nor "time"
+/// profile() and make_plan(), and ConfigError for given costs of another number of ranks, and for a partition that is neither "parameters", the default, nor "time"
 /// unless annotations replace it.
 AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
-                             const ChooseOptions& how = {});
+                             const AutotuneOptions& how);
 
 /// What the planner may choose for `options`: the constraints of its weight gradients, chunks, memory limit and
 /// annotations.
 PlanConstraints constraints_of(const World& world, Cell& network, const PipelineOptions& options);
 
-/// `options` of the schedule "auto" with the decision: `partition` as PipelineOptions has it, and `plan`, which was
-/// made from `costs`.
-PipelineOptions decided_options(PipelineOptions options, std::string partition, const Plan& plan,
-                                const LayerCosts& costs);
+/// `options` of the schedule "auto" with the decision: `partition` as PipelineOptions has it, and `plan`.
+PipelineOptions decided_options(PipelineOptions options, std::string partition, const Plan& plan);
 
 }  // namespace penstock

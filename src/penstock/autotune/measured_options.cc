@@ -129,13 +129,13 @@ std::vector<double> measure(const Graph& graph, const Tensors& sample,
   return seconds;
 }
 
-Tensors micro_batch_of(const PipelineOptions& options, int replicas) {
+Tensors micro_batch_of(const Tensors& batch, const PipelineOptions& options, int replicas) {
   const BatchAxes axes("sample", options.batch_dims.inputs);
   const std::int64_t parts = std::int64_t{options.micro_batches} * replicas;
-  const bool is_there = std::all_of(options.sample.begin(), options.sample.end(),
+  const bool is_there = std::all_of(batch.begin(), batch.end(),
                                     [](const torch::Tensor& input) { return input.defined() && input.numel() > 0; });
-  const std::int64_t rows = is_there ? axes.samples(options.sample) : 0;
-  return rows > 0 ? axes.rows(options.sample, {0, std::max<std::int64_t>(1, rows / parts)}) : options.sample;
+  const std::int64_t rows = is_there ? axes.samples(batch) : 0;
+  return rows > 0 ? axes.rows(batch, {0, std::max<std::int64_t>(1, rows / parts)}) : batch;
 }
 
 bool is_annotated(const Graph& graph) {
@@ -166,11 +166,12 @@ PipelineOptions without_bytes(PipelineOptions options) {
   return options;
 }
 
-StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const PipelineOptions& options) {
+StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
+                          const AutotuneOptions& how) {
   require<ConfigError>(
-      !options.sample.empty() && (!loss.reads_target() || options.sample_targets.count() > 0), "a memory limit of ",
+      how.sample.count() > 0 && (!loss.reads_target() || how.sample_targets.count() > 0), "a memory limit of ",
       options.memory_limit ? to_string(*options.memory_limit) : "bytes",
-      " needs the bytes of activations, which training steps on PipelineOptions::sample and "
+      " needs the bytes of activations, which training steps on AutotuneOptions::sample and "
       "sample_targets show: pass autotune() a batch with its targets, or StageCosts::activation_bytes");
   PipelineOptions measuring = without_bytes(options);
   measuring.costs.reset();
@@ -184,7 +185,7 @@ StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const P
   Pipeline pipeline(world, network, loss, measuring);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
   // The first step does not count (rank/held_bytes.h).
-  for (int step = 0; step < 2; ++step) pipeline.train_step(options.sample, options.sample_targets).wait();
+  for (int step = 0; step < 2; ++step) pipeline.train_step(how.sample, how.sample_targets).wait();
 
   StageCosts costs = options.costs.value_or(StageCosts::unit());
   costs.activation_bytes.clear();
@@ -226,13 +227,13 @@ std::string fastest_partition(const Graph& graph, const std::vector<double>& sec
   return partition;
 }
 
-PipelineOptions measured_options(World& world, Cell& network, PipelineOptions options) {
+PipelineOptions measured_options(World& world, Cell& network, PipelineOptions options, const Tensors& batch) {
   const bool wants_kernels = options.kernels == Kernels::tuned && options.kernel_selection.empty();
   require_kernels(options.kernels);
   if (wants_kernels || options.partition == "time") {
     const Schedule training = ScheduleCache({.options = without_bytes(options), .ranks = world.stages()}).training();
     const Graph graph = trace_graph(network, options.inputs, trace_sample(options));
-    const Tensors sample = micro_batch_of(options, world.replicas());
+    const Tensors sample = micro_batch_of(batch, options, world.replicas());
     const SampleAgreement agreement{world, world.next_pipeline(), graph, sample};
     if (wants_kernels)
       options.kernel_selection =

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/autotune/autotune_options.h"
 #include "penstock/kernels/kernel_selection.h"
 #include "penstock/model/cell.h"
 #include "penstock/model/graph.h"
@@ -18,9 +19,10 @@ namespace penstock {
 
 /// Returns `options` with the fastest kernel_selection under Kernels::tuned, and with the partition "time" replaced by
 /// the partition found. Options that need no measurement are returned unchanged. World rank 0 measures, on one
-/// micro-batch of PipelineOptions::sample, and all ranks get its result. Collective. Throws ConfigError where a
-/// measurement needs a sample and there is none.
-PipelineOptions measured_options(World& world, Cell& network, PipelineOptions options);
+/// micro-batch of `batch`, the network's inputs, and all ranks get its result. Collective. Throws ConfigError if a
+/// measurement needs a batch and there is none.
+PipelineOptions measured_options(World& world, Cell& network, PipelineOptions options,
+                                 const std::vector<torch::Tensor>& batch);
 
 /// Whether the memory limit of `options` is in bytes, and PipelineOptions::costs do not say how many a micro-batch's
 /// activations have.
@@ -30,11 +32,12 @@ bool needs_bytes(const PipelineOptions& options);
 PipelineOptions without_bytes(PipelineOptions options);
 
 /// PipelineOptions::costs (unit costs where there are none) with the activation_bytes and the weight_share that two
-/// training steps of `options` show on sample and sample_targets, one micro-batch at a time. Where the schedule of
+/// training steps of `options` show on the sample of `how`, one micro-batch at a time. Where the schedule of
 /// `options` splits any B, a stage counts with the larger of its bytes before and after I, and the weight share is
 /// the largest of all stages: no stage needs more. Partition, kernels and m of `options` are decided. Collective;
 /// every process gets the same. Throws ConfigError without a sample.
-StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const PipelineOptions& options);
+StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
+                          const AutotuneOptions& how);
 
 /// The time of forward plus backward of every node of `graph` in seconds, on `sample` (the network's inputs) with
 /// `kernels`: the best of three runs after one warm-up run. Uses the intra-op threads of the calling thread.

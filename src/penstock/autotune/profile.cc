@@ -57,11 +57,11 @@ std::vector<LayerCost> in_order_of(const StageLayers& stages, std::vector<LayerC
   return layers;
 }
 
-void require_sample_and_choice(const Loss& loss, const PipelineOptions& options) {
-  require<ConfigError>(loss.reads_target() ? options.sample_targets.count() > 0
-                                           : options.sample_targets.count() > 0 || !options.sample.empty(),
-                       "schedule 'auto' times training steps on PipelineOptions::sample and sample_targets: pass it a "
-                       "batch with its targets");
+void require_sample_and_choice(const Loss& loss, const PipelineOptions& options, const AutotuneOptions& how) {
+  require<ConfigError>(how.sample_targets.count() > 0 || (!loss.reads_target() && how.sample.count() > 0),
+                       "schedule 'auto' times training steps on AutotuneOptions::sample and sample_targets, which are ",
+                       how.sample.count(), " and ", how.sample_targets.count(),
+                       " tensors: pass it a batch with its targets");
   require<ConfigError>(!options.custom,
                        "schedule 'auto' chooses the instructions, but PipelineOptions::custom has some: "
                        "leave one of the two out");
@@ -189,9 +189,11 @@ LinkRecord measured_by(const RankContext& context, std::uint32_t pipeline) {
 
 }  // namespace
 
-LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
-                   const ProfileOptions& how) {
-  require_sample_and_choice(loss, options);
+LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& given,
+                   const AutotuneOptions& how) {
+  const PipelineOptions options = with_example_inputs(given, how.sample);
+  const ProfileOptions& timing = how.profile;
+  require_sample_and_choice(loss, options, how);
   const int layers = static_cast<int>(trace_graph(network, options.inputs, trace_sample(options)).nodes.size());
   const StageLayers annotated = annotated_stages(network, options, world.stages());
   const ProfiledNetwork size{world.stages(), layers, static_cast<int>(annotated.size()) / world.stages()};
@@ -202,32 +204,33 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
     for (const ProfiledSteps& what : profiled_steps) {
       runs.emplace_back();
       const std::optional<PipelineOptions> candidate = profiled_options(what, base, size);
-      if (!candidate || (!how.slowdown_under_load && &what == &profiled_steps[sequential_run])) continue;
-      Pipeline pipeline(world, network, loss, measured_options(world, network, *candidate));
-      if (how.optimizer)
-        pipeline.optimize_with(how.optimizer);
+      if (!candidate || (!timing.slowdown_under_load && &what == &profiled_steps[sequential_run])) continue;
+      Pipeline pipeline(world, network, loss, measured_options(world, network, *candidate, how.sample.list()));
+      if (timing.optimizer)
+        pipeline.optimize_with(timing.optimizer);
       else
         pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
       // All pipelines use the kernels and the partition for one stage per rank that were measured for the first.
       base.kernel_selection = pipeline.options().kernel_selection;
       if (!what.in_chunks) base.partition = pipeline.options().partition;
-      runs.back() = timed_run(pipeline, {options.sample, options.sample_targets, how.steps});
+      runs.back() = timed_run(pipeline, {how.sample, how.sample_targets, timing.steps});
     }
     return runs;
   };
   std::vector<Runs> passes{pass()};
   double pass_ms = 0;  // on every process the same
   for (const auto& run : passes.front())
-    if (run) pass_ms += run->steps.step * (how.steps + TimedSteps::untimed);
-  for (double left = how.passes_ms - pass_ms; left >= pass_ms && passes.size() < most_passes; left -= pass_ms)
+    if (run) pass_ms += run->steps.step * (timing.steps + TimedSteps::untimed);
+  for (double left = timing.passes_ms - pass_ms; left >= pass_ms && passes.size() < most_passes; left -= pass_ms)
     passes.push_back(pass());
-  LayerCosts costs = costs_of(merged(passes), samples_per_replica(options, world.replicas()));
+  LayerCosts costs = costs_of(merged(passes), samples_per_replica(options, how, world.replicas()));
   if (const auto between_hosts = speed_between_hosts(world)) costs.link = *between_hosts;
   costs.kernels = base.kernel_selection;
   if (options.memory_limit && is_in_bytes(*options.memory_limit)) {
     // With I and W: schedules that do not split B need no more.
     const PipelineOptions split = *profiled_options(profiled_steps[split_run], base, size);
-    take_measured_bytes(measured_bytes(world, network, loss, split), passes.front()[split_run]->plan.stages, costs);
+    take_measured_bytes(measured_bytes(world, network, loss, split, how), passes.front()[split_run]->plan.stages,
+                        costs);
   }
   return costs;
 }

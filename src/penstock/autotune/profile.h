@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 
+#include "penstock/autotune/autotune_options.h"
 #include "penstock/model/cell.h"
 #include "penstock/pipeline/profiler.h"
 #include "penstock/plan/layer_costs.h"
@@ -13,24 +14,15 @@
 
 namespace penstock {
 
-struct ProfileOptions {
-  int steps = 4;  // timed steps of each pipeline in each pass, after some that are not timed
-  /// Passes over all pipelines are repeated for this time, with at least one pass. The speed of a shared machine
-  /// changes within seconds, so that pipelines can only be compared over several passes.
-  double passes_ms = 8000;
-  OptimizerFactory optimizer = {};  // the optimiser whose step is timed; none: plain SGD
-  bool slowdown_under_load = true;  // whether to run the last of profiled_steps
-};
-
 /// Measures layers in running pipelines on all ranks of `world`: in a GPipe step with one fused W (F, I and W fused), a
 /// ZB-H1 step (W per micro-batch), a 1F1B step (B whole) and, where there are enough layers, a looped step with chunks
-/// as small as the planner may make them (F and I with weights in the cache). The micro-batches are those of `options`
-/// and its sample and sample_targets; recompute, precision and kernels are those of `options`; its schedule, chunks and
-/// partition do not matter. The weights of `network` do not change. Times are in ms, medians over passes of medians
+/// as small as the planner may make them (F and I with weights in the cache). Micro-batches, recompute,
+/// precision and kernels are those of `options`; its schedule, chunks and partition do not matter. The batch is the
+/// sample of `how`. The weights of `network` do not change. Times are in ms, medians over passes of medians
 /// over steps, of replica 0; the update includes the sum of gradients over replicas. LayerCosts::samples is the share
 /// of one replica. LayerCosts::link is that of speed_between_hosts() where there are several hosts; on one host the
 /// time of a message is a latency alone. LayerCosts::slowdown_under_load is their ratio to the times in a sequential
-/// step, in which one rank works at a time; 1 where `how` leaves that step out.
+/// step, in which one rank works at a time; 1 if `how` leaves that step out.
 ///
 /// Annotated networks are measured on the stages of their annotations, and LayerCosts has their layers stage by stage.
 /// The looped step with other chunks is left out then. Where the annotations give several stages per rank, the others
@@ -45,7 +37,7 @@ struct ProfileOptions {
 /// Collective. Throws ConfigError without a sample, for instructions of the program's own, and for annotations that
 /// leave a stage without layers.
 LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
-                   const ProfileOptions& how = {});
+                   const AutotuneOptions& how);
 
 /// The pipelines that profile() times, in this order. The functions below are its parts.
 struct ProfiledSteps {

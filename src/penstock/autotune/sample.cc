@@ -7,19 +7,28 @@
 #include "penstock/base/error.h"
 #include "penstock/layers/fast_layers.h"
 #include "penstock/model/random_place.h"
+#include "penstock/pipeline/partition_network.h"
 
 namespace penstock {
 namespace {
 
 void require_sample(const Tensors& sample, int inputs) {
   require<ConfigError>(static_cast<int>(sample.size()) == inputs,
-                       "layers are measured on PipelineOptions::sample, which holds ", sample.size(),
+                       "layers are measured on AutotuneOptions::sample, which holds ", sample.size(),
                        " tensors, but the network takes ", inputs, ": pass it the inputs of some samples");
   for (const torch::Tensor& input : sample)
-    require<ConfigError>(input.defined() && input.numel() >= 1, "PipelineOptions::sample has no rows: pass some");
+    require<ConfigError>(input.defined() && input.numel() >= 1, "AutotuneOptions::sample has no rows: pass some");
 }
 
 }  // namespace
+
+PipelineOptions with_example_inputs(PipelineOptions options, const BatchTensors& sample) {
+  if (options.example_inputs.empty()) {
+    options.example_inputs = sample.list();
+    keep_only_shapes(options.example_inputs);
+  }
+  return options;
+}
 
 bool SampleCall::reads_sample() const {
   return std::all_of(node.inputs.begin(), node.inputs.end(),

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "penstock/autotune/autotune_options.h"
 #include "penstock/base/split.h"
 #include "penstock/model/graph.h"
 #include "penstock/rank/batch.h"
@@ -13,10 +14,13 @@
 
 namespace penstock {
 
+/// `options` with the shapes and dtypes of `sample` as PipelineOptions::example_inputs, unless they have some.
+PipelineOptions with_example_inputs(PipelineOptions options, const BatchTensors& sample);
+
 /// The samples of the sample batch that one replica gets, of the largest share. Throws ConfigError for an empty batch.
-inline std::int64_t samples_per_replica(const PipelineOptions& options, int replicas) {
+inline std::int64_t samples_per_replica(const PipelineOptions& options, const AutotuneOptions& how, int replicas) {
   const BatchAxesOf axes{{"sample", options.batch_dims.inputs}, {"sample_targets", options.batch_dims.targets}, {}};
-  return split(axes.samples(options.sample, options.sample_targets), {.index = 0, .of = replicas}).size();
+  return split(axes.samples(how.sample, how.sample_targets), {.index = 0, .of = replicas}).size();
 }
 
 /// A node with its inputs.

@@ -1,17 +1,12 @@
-// The tuning cache: a folder of tuning records, one file per key (docs/tuning_file.md). A key is the text of everything
-// that the measurements depend on.
+// The tuning cache: a folder of tuning records, one file per key (docs/tuning_file.md).
 #pragma once
 
 #include <optional>
 #include <string>
 
-#include "penstock/model/cell.h"
-#include "penstock/model/loss.h"
-#include "penstock/plan/plan_file.h"
-#include "penstock/rank/options.h"
-#include "penstock/world/rank_context.h"
-
 namespace penstock {
+
+struct TuningRecord;
 
 struct TuningCache {
   std::string folder = {};     // made where it does not exist; empty: no cache
@@ -34,18 +29,5 @@ struct TuningCache {
 /// $XDG_CACHE_HOME/penstock, or .cache/penstock in the home folder; empty where the environment names neither. Relative
 /// paths in XDG_CACHE_HOME are ignored, as its specification demands.
 std::string default_tuning_folder();
-
-/// The settings of a job that are not in its PipelineOptions.
-struct TunedJob {
-  std::string transport;
-  int threads = 1;       // intra-op threads per rank
-  std::string settings;  // TuningCache::settings
-};
-
-/// One line for each of: the versions of Penstock and LibTorch, the processor, the ranks, the options that change
-/// times, the sample's shapes and dtypes, and every layer with its type, settings and parameter shapes. Equal text
-/// means equal conditions. Builds every layer temporarily. For the thread of world rank 0.
-std::string tuning_key(const RankContext& context, const TunedJob& job, Cell& network, const Loss& loss,
-                       const PipelineOptions& options);
 
 }  // namespace penstock

@@ -104,12 +104,7 @@ void Job::require_batch() const {
 std::unique_ptr<Pipeline> Job::make_pipeline(const PipelineStart& start) {
   PipelineOptions options = flags_.pipeline;
   options.count_bytes = start.count_bytes;
-  if (needs_measuring(options)) {
-    const Batch sample = start.sample();
-    options.sample = sample.inputs.list();
-    options.sample_targets = sample.targets;
-    decide_by_measuring(flags_, world_, *network_, options);
-  }
+  if (needs_measuring(options)) decide_by_measuring(flags_, world_, *network_, start.sample(), options);
   auto pipeline = std::make_unique<Pipeline>(world_, *network_, loss_of(flags_.network), options);
   require_plan_fits(flags_, *pipeline);
   if (start.state) pipeline->load_state(*start.state);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/autotune/autotune.h"
+#include "penstock/autotune/choose.h"
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/base/text.h"
@@ -248,8 +249,8 @@ void settle(JobFlags& flags) {
 
 LaunchedAs launched(const JobFlags& flags) { return launched_as(asked_transport(flags.world.transport)); }
 
-void decide_by_measuring(JobFlags& flags, World& world, Cell& network, PipelineOptions& options) {
-  AutotuneOptions how;
+void decide_by_measuring(JobFlags& flags, World& world, Cell& network, const Batch& sample, PipelineOptions& options) {
+  AutotuneOptions how{.sample = sample.inputs, .sample_targets = sample.targets};
   how.profile.optimizer = make_optimizer(flags);
   if (flags.tuning_cache != "off")
     how.cache.folder = flags.tuning_cache.empty() ? default_tuning_folder() : flags.tuning_cache;
@@ -257,6 +258,7 @@ void decide_by_measuring(JobFlags& flags, World& world, Cell& network, PipelineO
   how.cache.settings = say(flags.optimizer, flags.momentum > 0 ? " with momentum" : "");
   const AutoChoice choice = autotune_with_reasons(world, network, loss_of(flags.network), options, how);
   options = choice.options;
+  flags.layer_costs = choice.costs;
   if (choice.plan) {
     flags.weight_gradients = choice.plan->weight_gradients;
     flags.pipeline.partition = options.partition;

@@ -11,7 +11,9 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "penstock/cli/model_flags.h"
+#include "penstock/data/sample_source.h"
 #include "penstock/pipeline/pipeline.h"
+#include "penstock/plan/layer_costs.h"
 #include "penstock/plan/plan_file.h"
 #include "penstock/transport/joining/launch_environment.h"
 
@@ -27,6 +29,7 @@ struct JobFlags {
   std::optional<Kernels> kernels;                   // none: tuned for the schedule "auto" and for plans with kernels
   std::string plan;                                 // path of a plan file
   std::optional<Plan> planned;                      // contents of the plan file
+  std::optional<LayerCosts> layer_costs;            // from which the schedule "auto" was chosen, for traces
   std::optional<double> planned_ms;                 // step time predicted by the schedule "auto" or by the plan
   std::string tuning_cache;                         // a folder, "off", or empty: default_tuning_folder()
   bool tune_again = false;                          // measure what is in the cache, too
@@ -54,9 +57,9 @@ void settle(JobFlags& flags);
 
 /// How this process was started, for the transport of the flags.
 LaunchedAs launched(const JobFlags& flags);
-/// Calls autotune() with the options' sample and sample_targets and the cache of the flags, logs the reasons, and
-/// writes the choice for the schedule "auto" to the flags too. Collective.
-void decide_by_measuring(JobFlags& flags, World& world, Cell& network, PipelineOptions& options);
+/// Calls autotune() with the sample and the cache of the flags, logs the reasons, and writes the choice for the
+/// schedule "auto" to the flags too. Collective.
+void decide_by_measuring(JobFlags& flags, World& world, Cell& network, const Batch& sample, PipelineOptions& options);
 /// Throws ConfigError for invalid numbers.
 OptimizerFactory make_optimizer(const JobFlags& flags);
 

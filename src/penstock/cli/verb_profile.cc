@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "penstock/autotune/choose.h"
+#include "penstock/autotune/profile.h"
 #include "penstock/base/error.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
@@ -29,12 +30,11 @@ int plan_by_profile(ProfileFlags& flags) {
   if (!flags.costs_file.empty()) require_place_for(flags.costs_file);
   Job job(flags.job, Use::train_full_steps);
   const Batch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.pipeline.seed);
-  PipelineOptions options = flags.job.pipeline;
-  options.sample = batch.inputs.list();
-  options.sample_targets = batch.targets;
-  const LayerCosts costs = profile(job.world(), job.network(), loss_of(flags.job.network), options,
-                                   {.steps = flags.steps, .optimizer = make_optimizer(flags.job)});
-  PlanConstraints constraints = constraints_of(job.world(), job.network(), options);
+  const LayerCosts costs = profile(job.world(), job.network(), loss_of(flags.job.network), flags.job.pipeline,
+                                   {.sample = batch.inputs,
+                                    .sample_targets = batch.targets,
+                                    .profile = {.steps = flags.steps, .optimizer = make_optimizer(flags.job)}});
+  PlanConstraints constraints = constraints_of(job.world(), job.network(), flags.job.pipeline);
   constraints.schedules = flags.schedules;
   if (!job.world().is_main()) return 0;
   if (!flags.costs_file.empty()) write_text(flags.costs_file, write_layer_costs(costs));

@@ -324,6 +324,7 @@ int train(TrainFlags flags) {
 
   if (!flags.shows_steps()) return 0;
   Trace trace = Profiler(*pipeline).trace();
+  if (flags.job.layer_costs) note_costs(*flags.job.layer_costs, trace);
   if (flags.job.planned_ms) trace.settings[planned_ms_setting] = say(*flags.job.planned_ms);
   if (world.is_main()) show_steps(flags, out, *pipeline, trace);
   return 0;

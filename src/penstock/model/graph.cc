@@ -68,7 +68,7 @@ TracedShape TracedShapes::of(const Graph& graph, const ValueRef& value) {
       "forward reads the shape of '" + graph.name_of(value) + "', which is not known while the network is traced: ";
   constexpr const char* otherwise = "put the code that needs it into penstock::apply(name, function, {values})";
   require<ScheduleError>(is_known_ && static_cast<int>(inputs_.size()) == graph.inputs, what,
-                         "pass some samples (PipelineOptions::sample), or ", otherwise);
+                         "set PipelineOptions::example_inputs, or ", otherwise);
   if (!value.is_graph_input()) {
     const auto node = static_cast<std::size_t>(value.node);
     while (of_node_.size() <= node) {

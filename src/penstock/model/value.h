@@ -83,9 +83,8 @@ class Value {
   /// code that reads sizes or contents into apply().
   const torch::Tensor& tensor() const;
 
-  // For a symbolic value these functions need a sample (PipelineOptions::sample): the calls so far run on zeros of the
-  // sample's shape (model/graph.h). Without a sample they throw ScheduleError. Negative dimensions count from
-  // the end.
+  // For a symbolic value these functions need PipelineOptions::example_inputs: the calls so far run on zeros
+  // of their shapes (model/graph.h). Without these they throw ScheduleError. Negative dimensions count from the end.
   Size size(std::int64_t dimension) const;
   Sizes sizes() const;
   std::int64_t dim() const;

@@ -54,10 +54,10 @@ void refuse_buffers_on_several_stages(const Graph& graph, const std::vector<Stag
 
 }  // namespace
 
-TraceSample trace_sample(const PipelineOptions& options) { return {options.sample, options.batch_dims.inputs}; }
+TraceSample trace_sample(const PipelineOptions& options) { return {options.example_inputs, options.batch_dims.inputs}; }
 
-void keep_shapes_alone(std::vector<torch::Tensor>& sample) {
-  for (torch::Tensor& tensor : sample)
+void keep_only_shapes(std::vector<torch::Tensor>& tensors) {
+  for (torch::Tensor& tensor : tensors)
     if (tensor.defined()) tensor = torch::empty_like(tensor, tensor.options().device(torch::kMeta));
 }
 

@@ -11,10 +11,10 @@
 
 namespace penstock {
 
-/// The sample for tracing: the shapes of PipelineOptions::sample; empty where there is none.
+/// The sample for tracing: the shapes of PipelineOptions::example_inputs; empty if there are none.
 TraceSample trace_sample(const PipelineOptions& options);
 /// Replaces each tensor by one of the same shape and dtype without data, which suffices after all measurements.
-void keep_shapes_alone(std::vector<torch::Tensor>& sample);
+void keep_only_shapes(std::vector<torch::Tensor>& tensors);
 
 /// Traces the network and partitions it into `stages`. Builds layers temporarily where it needs their parameter count.
 /// Throws ScheduleError or ConfigError.

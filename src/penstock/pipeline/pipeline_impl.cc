@@ -19,7 +19,7 @@ namespace {
 
 /// `given` with the choices that the pipeline itself makes.
 PipelineOptions decided_options(PipelineOptions options, const std::string& schedule) {
-  keep_shapes_alone(options.sample);
+  keep_only_shapes(options.example_inputs);
   options.schedule = schedule;
   options.device = resolved_device(options.device);
   return options;

@@ -68,9 +68,8 @@ TimedSteps put_together(const StagedGraph& staged, const std::vector<NodeTimes>&
   return steps;
 }
 
-/// Writes the layers of each stage and, if known, their costs into the trace's settings, for advise(). Writes nothing
-/// if a stage has no layers.
-void note_layers(const StagedGraph& staged, const std::string& layer_costs, Trace& trace) {
+/// Writes the layers of each stage into the trace's settings, for advise(). Writes nothing if a stage has no layers.
+void note_layers(const StagedGraph& staged, Trace& trace) {
   const StageLayers layers = layers_by_stage(staged);
   // A name with a separator would break the list, which is then left out of the trace.
   const auto cannot_be_listed = [](const std::string& name) { return name.find_first_of(",;") != std::string::npos; };
@@ -79,7 +78,6 @@ void note_layers(const StagedGraph& staged, const std::string& layer_costs, Trac
       }))
     return;
   trace.settings[layers_setting] = write_stage_layers(layers);
-  if (!layer_costs.empty()) trace.settings[layer_costs_setting] = layer_costs;
 }
 
 RankPeak peak_of(WorldRank rank, const RankRunner& runner) {
@@ -155,7 +153,7 @@ Trace Profiler::trace() {
   trace.replicas = impl_.world().replicas();
   for (const auto& [field, value] : impl_.fingerprint()) trace.settings[field] = value;
   trace.settings["transport"] = impl_.world().transport();
-  note_layers(impl_.staged(), impl_.options.layer_costs, trace);
+  note_layers(impl_.staged(), trace);
   const Tag tag = impl_.runners->next_gathering();
   impl_.runners->run([&](RankRunner& runner) {
     auto steps = gather_steps(runner.context(), tag, runner.recorder().steps());

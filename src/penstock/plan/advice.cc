@@ -340,6 +340,10 @@ const char* to_string(RecommendationKind kind) {
   return "";
 }
 
+void note_costs(const LayerCosts& costs, Trace& trace) {
+  if (trace.settings.contains(layers_setting)) trace.settings[layer_costs_setting] = write_layer_costs(costs);
+}
+
 Advice advise(const Trace& trace, const std::optional<LayerCosts>& costs) { return Advisor(trace, costs).advice(); }
 
 }  // namespace penstock

@@ -41,6 +41,10 @@ struct Advice {
 /// Advice::sentence does not mention recommendations that save a smaller share of the step.
 inline constexpr double least_saving = 0.02;
 
+/// Adds the costs of layers to the settings of a trace, for advise(). Adds nothing if the trace does not name the layers
+/// of its stages.
+void note_costs(const LayerCosts& costs, Trace& trace);
+
 /// Recommendations for the run of `trace`. `costs` has the costs of the model's layers, in any unit and for any size of
 /// micro-batch; they are scaled to the measured times. Without `costs`, those in the settings of the trace are used.
 /// Without either, partitions, fused W's and schedules that split a B which the run did not split cannot be simulated,

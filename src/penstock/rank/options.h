@@ -67,16 +67,11 @@ struct PipelineOptions {
   /// nothing is measured: pipelines with the same text compute the same bits. Empty: autotune() measures.
   std::string kernel_selection = "";
   /// How networks without annotations are partitioned: a method of plan/partition.h, or "time", which minimises the
-  /// time of the slowest rank from the forward and backward times of each layer, measured on the first process for one
-  /// micro-batch of `sample`. A partition by "time" may differ from run to run; results do not depend on the partition.
+  /// time of the slowest rank from the forward and backward times of each layer: autotune() measures them. A partition by "time" may differ from run to run; results do not depend on the partition.
   std::string partition = "parameters";
-  /// Inputs of some samples, usually a batch. Kernels::tuned and the partition "time" measure with them, in the first
-  /// process alone. Tracing the network takes shapes and dtypes from them (Value::size), so every process must pass
-  /// them.
-  std::vector<torch::Tensor> sample = {};
-  BatchTensors sample_targets = {};  // targets of the whole sample; the schedule "auto" trains with them
-  /// Costs of the layers as the text of a cost file; traces contain them. The schedule "auto" fills them in.
-  std::string layer_costs = "";
+  /// For networks whose forward reads shapes or dtypes (Value::size): inputs with any number of samples, from which
+  /// tracing takes shapes and dtypes only. Every process passes the same ones. Empty: no shape is known.
+  std::vector<torch::Tensor> example_inputs = {};
   /// Where ranks are processes, they compare their batches in the first three training steps and in every step whose
   /// number is a multiple of this: a hash of the targets on all ranks, and of the inputs where two ranks of one replica
   /// read the same ones. Different hashes throw ConfigError on all ranks: the data were drawn or shuffled without a

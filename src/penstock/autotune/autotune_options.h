@@ -1,0 +1,43 @@
+// Settings of measurements that decide options of a pipeline.
+#pragma once
+
+#include <string>
+
+#include "penstock/autotune/tuning_cache.h"
+#include "penstock/model/batch_tensors.h"
+#include "penstock/rank/optimizer.h"
+
+namespace penstock {
+
+/// How profile() measures the costs of layers.
+struct ProfileOptions {
+  int steps = 4;  // timed steps of each pipeline in each pass, after some that are not timed
+  /// Passes over all pipelines are repeated for this time, with at least one pass. The speed of a shared machine
+  /// changes within seconds, so that pipelines can only be compared over several passes.
+  double passes_ms = 8000;
+  OptimizerFactory optimizer = {};  // the optimiser whose step is timed; none: plain SGD
+  bool slowdown_under_load = true;  // whether to run the last of profiled_steps; the schedule "auto" does not need it
+};
+
+/// Limits of a comparison of measured steps (compare_steps).
+struct ComparisonOptions {
+  int finalists = 6;         // candidates whose steps are measured, at most; 1: the prediction decides
+  double budget_ms = 12000;  // no further round begins after this time; there are at least five
+};
+
+struct AutotuneOptions {
+  /// A training batch: the network's inputs, and their targets, which training steps need. Kernels::tuned and the
+  /// partition "time" measure with the inputs on the main process only; the other processes need their shapes and
+  /// dtypes.
+  BatchTensors sample = {};
+  BatchTensors sample_targets = {};
+  /// Costs of the layers as the text of a cost file (docs/cost_file.md). The schedule "auto" plans with them and
+  /// measures no layers. Empty: profile() measures the costs.
+  std::string layer_costs = "";
+  ProfileOptions profile = {};        // of the schedule "auto"; all values of m share passes_ms
+  ComparisonOptions comparison = {};  // likewise
+  /// Where measurements are kept for later runs of the same job. The default is no cache.
+  TuningCache cache = {};
+};
+
+}  // namespace penstock
