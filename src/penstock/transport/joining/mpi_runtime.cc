@@ -14,6 +14,7 @@
 #include "penstock/base/process.h"
 #include "penstock/transport/joining/launch_environment.h"
 #include "penstock/transport/processes/exit_watch.h"
+#include "penstock/transport/processes/mpi_network.h"
 #include "penstock/transport/processes/peer_processes.h"
 
 namespace penstock {
