@@ -25,15 +25,6 @@
 namespace penstock {
 namespace {
 
-enum class Writing : char {
-  written = '+',  // the text are its files
-  failed = '!',   // why there are none
-  unusable = '?'  // why they should not be kept; of the folder, why it cannot be used for them
-};
-
-/// A rank's report to world rank 0, or of rank 0 to all.
-using Report = RankReport<Writing>;
-
 /// Training has precedence: the thread mostly uses the time in which ranks wait.
 void lower_own_priority() {
   constexpr int nice = 10;
@@ -63,7 +54,7 @@ class Copies : public std::enable_shared_from_this<Copies> {
     std::shared_ptr<RankSnapshot> snapshot;
     std::string directory = {};
     std::map<std::string, StateValues> states = {};
-    Report report = {Report::Kind::failed, "a rank ended before its state was copied"};  // until it is
+    RankReport report = {RankReport::Kind::failed, "a rank ended before its state was copied"};  // until it is
   };
 
   /// `snapshots` are used again from checkpoint to checkpoint.
@@ -88,7 +79,7 @@ class Copies : public std::enable_shared_from_this<Copies> {
         }));
         take(runner, rank);
       } catch (...) {
-        rank.report = {Report::Kind::failed, reason_of(std::current_exception())};
+        rank.report = {RankReport::Kind::failed, reason_of(std::current_exception())};
       }
     };
   }
@@ -116,7 +107,7 @@ class Copies : public std::enable_shared_from_this<Copies> {
   }
 
   static void take(RankRunner& runner, OfRank& rank) {
-    rank.report = {Report::Kind::unusable, "the step before it failed"};
+    rank.report = {RankReport::Kind::unusable, "the step before it failed"};
     if (runner.has_failed()) return;
     const OwnedTensors owned(runner);
     rank.snapshot->take(owned.tensors());
@@ -152,7 +143,7 @@ class CheckpointSaver::Impl : public std::enable_shared_from_this<Impl> {
   }
   void await_writing();
   void write(Copies& copies, Manifest manifest, const CheckpointContents& contents);
-  void commit(const std::vector<Report>& reports, Manifest manifest, const CheckpointContents& contents);
+  void commit(const std::vector<RankReport>& reports, Manifest manifest, const CheckpointContents& contents);
 
   SaverParts parts_;
   const std::chrono::nanoseconds deadline_;
@@ -177,24 +168,24 @@ CheckpointSaver::Impl::Impl(SaverParts parts, const SaverOptions& options)
     : parts_(std::move(parts)),
       deadline_(parts_.runners->world().rank_watch()->deadline()),
       on_saved_(options.on_saved) {
-  Report opened;
+  RankReport opened;
   const auto first_step = parts_.position().steps;
   if (parts_.runners->world().is_main()) {
     try {
       writer_.emplace(CheckpointFolder{options.folder, options.keep, first_step, parts_.damaged}, calls_);
     } catch (const Misuse& error) {
-      opened = {Report::Kind::unusable, error.what()};
+      opened = {RankReport::Kind::unusable, error.what()};
     } catch (const std::exception& error) {
-      opened = {Report::Kind::failed, error.what()};
+      opened = {RankReport::Kind::failed, error.what()};
     }
   }
   const Tag tag = parts_.runners->next_gathering();
   parts_.runners->run([&](RankRunner& runner) {
     const Message told = broadcast(runner.context(), tag, opened.message(), "the folder of checkpoints");
-    if (runner.context().collects) opened = Report::of(told);
+    if (runner.context().collects) opened = RankReport::of(told);
   });
-  require<ConfigError>(opened.kind != Report::Kind::unusable, opened.text);
-  require<Failure>(opened.kind != Report::Kind::failed, opened.text);
+  require<ConfigError>(opened.kind != RankReport::Kind::unusable, opened.text);
+  require<Failure>(opened.kind != RankReport::Kind::failed, opened.text);
 }
 
 // The thread may wait for a rank that hangs, for a process that never reports, or for a disk that does not respond.
@@ -255,19 +246,19 @@ void CheckpointSaver::Impl::write(Copies& copies, Manifest manifest, const Check
   if (!copies.wait()) return;
   Tag tag = control_tag(parts_.pipeline, Topic::gathering, save_);
   tag.traffic = Traffic::background;
-  const auto report_of = [&](const Copies::OfRank& rank) -> Report {
-    if (rank.report.kind != Report::Kind::written || rank.context.replica() != Replica(0)) return rank.report;
+  const auto report_of = [&](const Copies::OfRank& rank) -> RankReport {
+    if (rank.report.kind != RankReport::Kind::done || rank.context.replica() != Replica(0)) return rank.report;
     try {
-      return {Report::Kind::written, write_file_records(write_rank_files(calls_, rank.directory,
-                                                                         rank.snapshot->tensors(), contents.metadata))};
+      return {RankReport::Kind::done, write_file_records(write_rank_files(
+                                          calls_, rank.directory, rank.snapshot->tensors(), contents.metadata))};
     } catch (const SpoiledTensor& spoiled) {
-      return {Report::Kind::unusable, spoiled.what()};
+      return {RankReport::Kind::unusable, spoiled.what()};
     } catch (const std::exception& error) {
-      return {Report::Kind::failed, error.what()};
+      return {RankReport::Kind::failed, error.what()};
     }
   };
   // At the same time, because each waits for the disk. The threads inherit the priority of this one.
-  std::map<WorldRank, std::future<Report>> written;
+  std::map<WorldRank, std::future<RankReport>> written;
   for (const auto& [number, rank] : copies.ranks())
     written[number] = std::async(std::launch::async, report_of, std::cref(rank));
   // World rank 0 comes last, because it then waits for the reports of all others.
@@ -276,26 +267,26 @@ void CheckpointSaver::Impl::write(Copies& copies, Manifest manifest, const Check
     const Message own = written[number].get().message();
     if (copies.is_abandoned()) return;  // the world may have ended since
     const RankContext& context = of_rank.context;
-    std::vector<Report> reports;
+    std::vector<RankReport> reports;
     for (const Message& message :
          with_others(context, [&] { return gather(context, tag, own, "the files of a checkpoint"); }))
-      reports.push_back(Report::of(message));
+      reports.push_back(RankReport::of(message));
     if (number != WorldRank(0)) continue;
     manifest.states.insert(of_rank.states.begin(), of_rank.states.end());
     commit(reports, std::move(manifest), contents);
   }
 }
 
-void CheckpointSaver::Impl::commit(const std::vector<Report>& reports, Manifest manifest,
+void CheckpointSaver::Impl::commit(const std::vector<RankReport>& reports, Manifest manifest,
                                    const CheckpointContents& contents) {
-  for (const Report::Kind kind : {Report::Kind::failed, Report::Kind::unusable})
-    for (const Report& report : reports) {
+  for (const RankReport::Kind kind : {RankReport::Kind::failed, RankReport::Kind::unusable})
+    for (const RankReport& report : reports) {
       if (report.kind != kind) continue;
       writer_->abandon();
-      if (kind == Report::Kind::failed) throw Failure(report.text);
+      if (kind == RankReport::Kind::failed) throw Failure(report.text);
       return warn(say("no checkpoint of step ", manifest.step, " is written: ", report.text));
     }
-  for (const Report& report : reports) {
+  for (const RankReport& report : reports) {
     if (report.text.empty()) continue;
     const std::vector<FileRecord> files = read_file_records(report.text);
     manifest.files.insert(manifest.files.end(), files.begin(), files.end());

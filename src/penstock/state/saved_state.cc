@@ -11,7 +11,6 @@
 #include "penstock/schedule/weight_gradients.h"
 
 namespace penstock {
-
 namespace {
 
 constexpr const char* scaler_state = "loss_scaler";
@@ -29,41 +28,6 @@ std::string grouping_of(const Schedule& schedule) {
   for (const auto& [stage, groups] : by_stage) text += groups;
   return say(to_string(mode), " ", hash_digits(text_hash(text)));
 }
-
-}  // namespace
-
-BitSettings bit_settings(const PipelineOptions& options, const World& world, const Schedule& schedule) {
-  return {.micro_batches = options.micro_batches,
-          .replicas = world.replicas(),
-          .threads = world.threads(),
-          .kernels = kernels_from(options.kernels, options.kernel_selection)->fingerprint(),
-          .precision = to_string(options.precision),
-          .grouping = grouping_of(schedule)};
-}
-
-void add_loss_scaler(States& states, const LossScaler& scaler) {
-  if (!scaler.is_dynamic()) return;
-  const LossScaler::State state = scaler.state();
-  states[scaler_state] = {{"scale", state.scale}, {"good_steps", std::int64_t{state.good_steps}}};
-}
-
-std::optional<LossScaler::State> loss_scaler_in(const States& states) {
-  const auto found = states.find(scaler_state);
-  if (found == states.end()) return std::nullopt;
-  return LossScaler::State{number_in(found->second, "scale"), static_cast<int>(whole_in(found->second, "good_steps"))};
-}
-
-void add_learning_rate(States& states, std::optional<double> rate) {
-  if (rate) states[rate_state] = {{"rate", *rate}};
-}
-
-std::optional<double> learning_rate_in(const States& states) {
-  const auto found = states.find(rate_state);
-  if (found == states.end()) return std::nullopt;
-  return number_in(found->second, "rate");
-}
-
-namespace {
 
 constexpr std::string_view average_slot = "average";
 
@@ -116,6 +80,37 @@ std::set<std::string> parameters_of(const Stage& stage) {
 }
 
 }  // namespace
+
+BitSettings bit_settings(const PipelineOptions& options, const World& world, const Schedule& schedule) {
+  return {.micro_batches = options.micro_batches,
+          .replicas = world.replicas(),
+          .threads = world.threads(),
+          .kernels = kernels_from(options.kernels, options.kernel_selection)->fingerprint(),
+          .precision = to_string(options.precision),
+          .grouping = grouping_of(schedule)};
+}
+
+void add_loss_scaler(States& states, const LossScaler& scaler) {
+  if (!scaler.is_dynamic()) return;
+  const LossScaler::State state = scaler.state();
+  states[scaler_state] = {{"scale", state.scale}, {"good_steps", std::int64_t{state.good_steps}}};
+}
+
+std::optional<LossScaler::State> loss_scaler_in(const States& states) {
+  const auto found = states.find(scaler_state);
+  if (found == states.end()) return std::nullopt;
+  return LossScaler::State{number_in(found->second, "scale"), static_cast<int>(whole_in(found->second, "good_steps"))};
+}
+
+void add_learning_rate(States& states, std::optional<double> rate) {
+  if (rate) states[rate_state] = {{"rate", *rate}};
+}
+
+std::optional<double> learning_rate_in(const States& states) {
+  const auto found = states.find(rate_state);
+  if (found == states.end()) return std::nullopt;
+  return number_in(found->second, "rate");
+}
 
 OwnedTensors::OwnedTensors(RankRunner& runner) {
   tensors_.owner = runner.context().pipeline_rank().value();

@@ -20,17 +20,21 @@
 
 namespace penstock {
 
-/// `KindOfReport` is an enum class of char; '+' is success.
-template <class KindOfReport>
+/// What a rank reports about its part of saving or loading a checkpoint, which succeeds on all ranks or on none.
 struct RankReport {
-  using Kind = KindOfReport;
-  Kind kind = static_cast<Kind>('+');
-  std::string text = {};
+  enum class Kind : std::int32_t {
+    done,
+    unusable,     // a state that must not be kept, a folder that cannot be used, or a checkpoint of another network
+    failed,       // an error of the system
+    damaged,      // a checkpoint that is not as it was written
+    not_readable  // a checkpoint that may be whole
+  };
+  Kind kind = Kind::done;
+  std::string text = {};  // if done, what was written or found; otherwise the error
 
-  Message message() const { return message_of(std::string(1, static_cast<char>(kind)) + text); }
+  Message message() const { return message_of(static_cast<std::int32_t>(kind), text); }
   static RankReport of(const Message& message) {
-    const std::string coded = text_in(message);
-    return {static_cast<Kind>(coded.at(0)), coded.substr(1)};
+    return {static_cast<Kind>(record_in<std::int32_t>(message)), text_in(message, 1)};
   }
 };
 
