@@ -2,40 +2,51 @@
 
 #include <algorithm>
 #include <compare>
-#include <map>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "penstock/base/device_copy.h"
 #include "penstock/base/split.h"
 #include "penstock/transport/records.h"
 
 namespace penstock {
-
 namespace {
 
-enum Phase : std::int32_t { gather_parts, spread_sums };
-
-Tag tag_of(const ReplicaGroup& group, Phase phase) {
-  Tag tag = group.tag;
-  tag.to_stage = phase;
-  return tag;
+/// The numbers of a tensor: of a complex one its real and imaginary parts, in a last dimension of size 2.
+torch::Tensor as_real(const torch::Tensor& tensor) {
+  return tensor.is_complex() ? torch::view_as_real(tensor.resolve_conj()) : tensor;
 }
 
-}  // namespace
+/// What a message between replicas contains. `state` and `buffers` are counted separately.
+enum class Phase : std::int32_t { parts, sums, state, buffers };
 
-ReplicaGroup replicas_of(const StagePlacement& placement, StageId stage, Traffic traffic, std::uint64_t round) {
-  ReplicaGroup group{
-      placement.endpoint(), {placement.pipeline(), traffic, round, stage.value(), 0, -1}, placement.replica(), {}};
-  for (Replica replica(0); replica.value() < placement.context().replicas; replica = replica.next())
-    group.ranks.push_back(placement.holder_of(stage, replica));
-  return group;
-}
+/// The replicas of a stage of this rank. `round`: the step, or a counter of other operations.
+struct ReplicaGroup {
+  const StagePlacement& placement;
+  StageId stage;
+  Traffic traffic;
+  std::uint64_t round;
 
+  int count() const { return placement.context().replicas; }
+  Replica own() const { return placement.replica(); }
+  Tag tag(Phase phase) const {
+    return {placement.pipeline(), traffic, round, stage.value(), static_cast<std::int32_t>(phase), -1};
+  }
+  void send(Replica to, Phase phase, Message message) const {
+    placement.endpoint().send(placement.holder_of(stage, to), tag(phase), std::move(message));
+  }
+  Message receive(Replica from, Phase phase, const char* what) const {
+    return placement.endpoint().receive(placement.holder_of(stage, from), tag(phase), what);
+  }
+};
+
+/// Returns the sums over the replicas of each tensor of `own`; undefined where it is undefined on all replicas. `like`
+/// has the tensors' shapes and types, because some of `own` may be undefined. Each replica sums an equal part of the
+/// numbers, in replica order, and sends it to all, so that every replica gets the same bits. Called on every replica.
 Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const Tensors& like) {
   const torch::NoGradGuard no_grad;
-  const int replicas = static_cast<int>(group.ranks.size());
-  if (own.empty() || replicas == 1) return own;
+  if (own.empty() || group.count() == 1) return own;
 
   // One flat tensor, with zeros for undefined gradients, and flags for which gradients are defined.
   Tensors flat_parts;
@@ -46,39 +57,39 @@ Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const T
     present[static_cast<std::int64_t>(i)] = own[i].defined();
   }
   const torch::Tensor flat = torch::cat(flat_parts);
-  const auto part_of = [&](int replica) { return split(flat.numel(), {.index = replica, .of = replicas}); };
-  const auto slice = [](const torch::Tensor& all, RowRange range) { return all.narrow(0, range.begin, range.size()); };
+  const auto part_of = [&](const torch::Tensor& all, Replica replica) {
+    const RowRange range = split(flat.numel(), {.index = replica.value(), .of = group.count()});
+    return all.narrow(0, range.begin, range.size());
+  };
+  const auto for_each_replica = [&](const auto& visit) {
+    for (Replica r(0); r.value() < group.count(); r = r.next()) visit(r);
+  };
 
-  for (int r = 0; r < replicas; ++r)
-    if (Replica(r) != group.own)
-      group.endpoint.send(group.ranks[static_cast<std::size_t>(r)], tag_of(group, gather_parts),
-                          {{{slice(flat, part_of(r)), false}, {present, false}}, 0, 0});
+  for_each_replica([&](Replica r) {
+    if (r != group.own()) group.send(r, Phase::parts, {{{part_of(flat, r), false}, {present, false}}, 0, 0});
+  });
   torch::Tensor sum, any_present;
-  for (int r = 0; r < replicas; ++r) {
-    torch::Tensor part = slice(flat, part_of(group.own.value())), part_present = present;
-    if (Replica(r) != group.own) {
-      Message message = group.endpoint.receive(group.ranks[static_cast<std::size_t>(r)], tag_of(group, gather_parts),
-                                               "the gradients of REDUCE");
+  for_each_replica([&](Replica r) {
+    torch::Tensor part = part_of(flat, group.own()), part_present = present;
+    if (r != group.own()) {
+      const Message message = group.receive(r, Phase::parts, "the gradients of REDUCE");
       part = to_device(message.payloads[0].tensor, flat.device());
       part_present = message.payloads[1].tensor;
     }
     sum = sum.defined() ? sum.add_(part) : part.clone();
     any_present = any_present.defined() ? any_present.logical_or(part_present) : part_present;
-  }
+  });
 
   torch::Tensor total = torch::empty_like(flat);
-  for (int r = 0; r < replicas; ++r)
-    if (Replica(r) != group.own)
-      group.endpoint.send(group.ranks[static_cast<std::size_t>(r)], tag_of(group, spread_sums), {{{sum, false}}, 0, 0});
-  for (int r = 0; r < replicas; ++r)
-    slice(total, part_of(r))
-        .copy_(Replica(r) == group.own ? sum
-                                       : to_device(group.endpoint
-                                                       .receive(group.ranks[static_cast<std::size_t>(r)],
-                                                                tag_of(group, spread_sums), "the sums of REDUCE")
-                                                       .payloads[0]
-                                                       .tensor,
-                                                   flat.device()));
+  for_each_replica([&](Replica r) {
+    if (r != group.own()) group.send(r, Phase::sums, {{{sum, false}}, 0, 0});
+  });
+  for_each_replica([&](Replica r) {
+    const bool is_own = r == group.own();
+    part_of(total, r).copy_(
+        is_own ? sum
+               : to_device(group.receive(r, Phase::sums, "the sums of REDUCE").payloads[0].tensor, flat.device()));
+  });
 
   Tensors result;
   std::int64_t offset = 0;
@@ -92,21 +103,21 @@ Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const T
   return result;
 }
 
-void copy_from_first(const ReplicaGroup& group, const Tensors& values, const std::string& waiting_for) {
+/// Overwrites `values`, the same tensors on every replica, with those of replica 0. Called on every replica; replica 0
+/// sends and does not wait. `waiting_for` names the awaited message in errors.
+void copy_from_first(const ReplicaGroup& group, Phase phase, const Tensors& values, const char* waiting_for) {
   if (values.empty()) return;
-  if (group.own != Replica(0)) {
-    const Message message = group.endpoint.receive(group.ranks.front(), group.tag, waiting_for);
+  if (group.own() != Replica(0)) {
+    const Message message = group.receive(Replica(0), phase, waiting_for);
     for (std::size_t i = 0; i < values.size(); ++i) torch::Tensor(values[i]).copy_(message.payloads[i].tensor);
     return;
   }
-  for (std::size_t r = 1; r < group.ranks.size(); ++r) {
+  for (Replica r(1); r.value() < group.count(); r = r.next()) {
     Message message;
     for (const torch::Tensor& value : values) message.payloads.push_back({value.detach().clone(), false});
-    group.endpoint.send(group.ranks[r], group.tag, std::move(message));
+    group.send(r, phase, std::move(message));
   }
 }
-
-namespace {
 
 enum class Content : std::int32_t { uses, totals, values };
 
@@ -116,24 +127,23 @@ struct Way {
   Content content;
 };
 
-Tag tag_of(const TieRoute& route, const Way& way) {
-  const Traffic traffic = way.content == Content::values ? Traffic::tied_values : Traffic::ties;
-  return {route.placement.pipeline(), traffic,        route.round,
-          way.from.value(),           way.to.value(), static_cast<std::int32_t>(way.content)};
-}
+/// The way of messages about tied parameters between the stages of one pipeline replica.
+struct TieRoute {
+  const StagePlacement& placement;
+  std::uint64_t round = 0;  // the step; for values a counter of their synchronisations
 
-void send(const TieRoute& route, const Way& way, Message message) {
-  route.placement.endpoint().send(route.placement.holder_of(way.to), tag_of(route, way), std::move(message));
-}
-
-Message receive(const TieRoute& route, const Way& way, const char* what) {
-  return route.placement.endpoint().receive(route.placement.holder_of(way.from), tag_of(route, way), what);
-}
-
-/// `arrived` on the device of `like`. Between processes tensors arrive on the CPU.
-torch::Tensor here(const torch::Tensor& arrived, const torch::Tensor& like) {
-  return to_device(arrived, like.device());
-}
+  Tag tag(const Way& way) const {
+    const Traffic traffic = way.content == Content::values ? Traffic::tied_values : Traffic::ties;
+    const auto content = static_cast<std::int32_t>(way.content);
+    return {placement.pipeline(), traffic, round, way.from.value(), way.to.value(), content};
+  }
+  void send(const Way& way, Message message) const {
+    placement.endpoint().send(placement.holder_of(way.to), tag(way), std::move(message));
+  }
+  Message receive(const Way& way, const char* what) const {
+    return placement.endpoint().receive(placement.holder_of(way.from), tag(way), what);
+  }
+};
 
 /// The indices of the tied parameters among `items` (TrainedParameter or Stage::Held) that stage `owner` owns and stage
 /// `user` uses, in the order of their names, so that both stages use the same order.
@@ -166,29 +176,31 @@ std::set<StageId> partners(const Items& items, StageId stage, bool is_owner) {
   return found;
 }
 
-}  // namespace
-
+/// Sends the gradient of every use of `stage` to the parameter's owner stage, where that is another stage.
 void send_uses(const TieRoute& route, const Stage& stage) {
   const Gradients& gradients = stage.gradients();
   for (const StageId owner : partners(gradients.parameters(), stage.id(), false)) {
     Message message;
     for (std::size_t i : shared(gradients.parameters(), owner, stage.id()))
       for (std::size_t use : gradients.parameters()[i].uses) message.payloads.push_back({gradients.of_use(use), false});
-    send(route, {stage.id(), owner, Content::uses}, std::move(message));
+    route.send({stage.id(), owner, Content::uses}, std::move(message));
   }
 }
 
+/// By parameter of `stage`: the sum over all uses in graph order, for tied parameters that this stage owns; undefined
+/// for the others, and where no use has a gradient. Waits for the uses of other stages.
 Tensors sum_tied(const TieRoute& route, const Stage& stage) {
   const torch::NoGradGuard no_grad;
   const Gradients& gradients = stage.gradients();
   const auto& parameters = gradients.parameters();
   std::map<std::pair<std::size_t, StageId>, Tensors> gathered;  // by parameter and stage: one per use
   for (const StageId user : partners(parameters, stage.id(), true)) {
-    const Message message = receive(route, {user, stage.id(), Content::uses}, "the gradients of tied parameters");
+    const Message message = route.receive({user, stage.id(), Content::uses}, "the gradients of tied parameters");
     auto payload = message.payloads.begin();
     for (std::size_t i : shared(parameters, stage.id(), user))
       for (const ParameterUse& use : parameters[i].all_uses.list)
-        if (use.stage == user) gathered[{i, user}].push_back(here((payload++)->tensor, parameters[i].value));
+        if (use.stage == user)
+          gathered[{i, user}].push_back(to_device((payload++)->tensor, parameters[i].value.device()));
   }
   Tensors sums(parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -204,6 +216,7 @@ Tensors sum_tied(const TieRoute& route, const Stage& stage) {
   return sums;
 }
 
+/// Sends `totals`, by parameter, to the other stages that use the parameters.
 void send_totals(const TieRoute& route, const Stage& stage, const Tensors& totals) {
   const auto& parameters = stage.gradients().parameters();
   for (const StageId user : partners(parameters, stage.id(), true)) {
@@ -211,33 +224,35 @@ void send_totals(const TieRoute& route, const Stage& stage, const Tensors& total
     // Copies, because optimisers and hooks may change gradients in place, and what is sent must not change.
     for (std::size_t i : shared(parameters, stage.id(), user))
       message.payloads.push_back({totals[i].defined() ? totals[i].clone() : totals[i], false});
-    send(route, {stage.id(), user, Content::totals}, std::move(message));
+    route.send({stage.id(), user, Content::totals}, std::move(message));
   }
 }
 
+/// Receives the totals of parameters that other stages own into `totals`. Waits.
 void receive_totals(const TieRoute& route, const Stage& stage, Tensors& totals) {
   const auto& parameters = stage.gradients().parameters();
   for (const StageId owner : partners(parameters, stage.id(), false)) {
-    const Message message = receive(route, {owner, stage.id(), Content::totals}, "the sums of tied parameters");
+    const Message message = route.receive({owner, stage.id(), Content::totals}, "the sums of tied parameters");
     auto payload = message.payloads.begin();
     for (std::size_t i : shared(parameters, owner, stage.id()))
-      totals[i] = here((payload++)->tensor, parameters[i].value);
+      totals[i] = to_device((payload++)->tensor, parameters[i].value.device());
   }
 }
 
+/// The same for values, including frozen ones: the owner sends them to the other stages that use them.
 void send_values(const TieRoute& route, const Stage& stage) {
   for (const StageId user : partners(stage.state(), stage.id(), true)) {
     Message message;
     for (std::size_t i : shared(stage.state(), stage.id(), user))
       message.payloads.push_back({stage.state()[i].value.detach().clone(), false});
-    send(route, {stage.id(), user, Content::values}, std::move(message));
+    route.send({stage.id(), user, Content::values}, std::move(message));
   }
 }
 
 void receive_values(const TieRoute& route, const Stage& stage) {
   const torch::NoGradGuard no_grad;
   for (const StageId owner : partners(stage.state(), stage.id(), false)) {
-    const Message message = receive(route, {owner, stage.id(), Content::values}, "the values of tied parameters");
+    const Message message = route.receive({owner, stage.id(), Content::values}, "the values of tied parameters");
     auto payload = message.payloads.begin();
     for (std::size_t i : shared(stage.state(), owner, stage.id())) {
       torch::Tensor value = stage.state()[i].value;
@@ -245,8 +260,6 @@ void receive_values(const TieRoute& route, const Stage& stage) {
     }
   }
 }
-
-namespace {
 
 /// A parameter whose gradient is part of the norm. Ordered as the network first uses the parameters.
 struct NormPart {
@@ -310,13 +323,13 @@ void GradientReducer::sum_replicas(const Stage& stage, Traffic traffic, const st
     own.push_back(gradients[i]);
     like.push_back(stage.gradients().parameters()[i].value);
   }
-  Tensors sums = sum_over_replicas(replicas_of(placement_, stage.id(), traffic, step_), own, like);
+  Tensors sums = sum_over_replicas({placement_, stage.id(), traffic, step_}, own, like);
   for (std::size_t k = 0; k < chosen.size(); ++k) gradients[chosen[k]] = std::move(sums[k]);
 }
 
 void GradientReducer::reduce(const Stage& stage) {
   const auto& parameters = stage.gradients().parameters();
-  send_uses(tie_route(), stage);
+  send_uses({placement_, step_}, stage);
   std::vector<std::size_t> untied;
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (!parameters[i].all_uses.is_tied()) untied.push_back(i);
@@ -327,7 +340,7 @@ void GradientReducer::reduce(const Stage& stage) {
 
 void GradientReducer::finish_ties() {
   if (!std::exchange(ties_pending_, false)) return;
-  const TieRoute route = tie_route();
+  const TieRoute route{placement_, step_};
   for (const auto& stage : stages_) {
     const auto& parameters = stage->gradients().parameters();
     Tensors totals = sum_tied(route, *stage);
@@ -391,6 +404,59 @@ torch::Tensor GradientReducer::norm(c10::Device device) {
   }
   const Message total = endpoint.receive(at(Rank(0)), tag(false, placement_.rank()), "the gradient norm");
   return to_device(total.payloads.front().tensor, device);
+}
+
+void StateCopies::share_buffers(const StepJob& job) {
+  if (job.training) buffers_differ_ = true;
+  if (job.training || !std::exchange(buffers_differ_, false)) return;
+  const torch::NoGradGuard no_grad;
+  for (const auto& stage : stages_) {
+    Tensors buffers;
+    for (const Stage::Held& held : stage->state())
+      if (held.all_uses.list.empty()) buffers.push_back(held.value);
+    copy_from_first({placement_, stage->id(), Traffic::control, job.step}, Phase::buffers, buffers,
+                    "the buffers of replica 0");
+  }
+}
+
+Tensors StateCopies::buffers() const {
+  Tensors buffers;
+  for (const auto& stage : stages_)
+    for (const Stage::Held& held : stage->state())
+      if (held.is_buffer()) buffers.push_back(held.value);
+  return buffers;
+}
+
+void StateCopies::keep_buffers(const StepJob& job) {
+  are_kept_ = job.training && job.part == StepPart::whole;
+  if (!are_kept_) return;
+  const torch::NoGradGuard no_grad;
+  const Tensors now = buffers();
+  if (kept_.empty())
+    for (const torch::Tensor& buffer : now) kept_.push_back(torch::empty_like(buffer));
+  for (std::size_t i = 0; i < now.size(); ++i) kept_[i].copy_(now[i]);
+}
+
+void StateCopies::restore_buffers() {
+  if (!are_kept_) return;
+  const torch::NoGradGuard no_grad;
+  const Tensors now = buffers();
+  for (std::size_t i = 0; i < now.size(); ++i) torch::Tensor(now[i]).copy_(kept_[i]);
+}
+
+void StateCopies::synchronise(std::uint64_t round) {
+  const torch::NoGradGuard no_grad;
+  const TieRoute route{placement_, round};
+  if (placement_.replica() == Replica(0)) {
+    for (const auto& stage : stages_) send_values(route, *stage);
+    for (const auto& stage : stages_) receive_values(route, *stage);
+  }
+  for (const auto& stage : stages_) {
+    Tensors values;
+    for (const Stage::Held& held : stage->state()) values.push_back(held.value);
+    copy_from_first({placement_, stage->id(), Traffic::control, round}, Phase::state, values,
+                    "the parameters of replica 0");
+  }
 }
 
 }  // namespace penstock
