@@ -11,37 +11,8 @@
 
 namespace penstock {
 
-/// Carries results from the ranks of the last stage to the processes: the loss and metrics of a step to all of them, the
-/// outputs of an inference to those that get them. Used on its rank's thread. Sending does not wait.
-class ResultChannel {
- public:
-  /// `placement` must outlive it.
-  explicit ResultChannel(const StagePlacement& placement) : placement_(placement) {}
-
-  enum class To {
-    processes,  // to the rank of each process that collects
-    ranks
-  };
-  /// Sends this replica's part of a step's numbers. To be called on the rank of the last stage, right after its last F.
-  void send(std::uint64_t step, const StepNumbers& part, To to) const;
-  /// The sum of the replicas' parts; waits for them. To be called on the ranks to which they are sent.
-  StepNumbers receive(std::uint64_t step) const;
-
-  /// Sends this replica's outputs of an inference to every process that gets them, and adds them to this process's
-  /// state. To be called where send() is for other steps. The messages stay in the receivers' mailboxes until the
-  /// program reads them, so that several inferences can be in flight.
-  void send_outputs(std::uint64_t step, const Inference& inference, Tensors outputs) const;
-  /// Adds the outputs that other ranks sent to this process; waits for them.
-  void receive_outputs(std::uint64_t step, ReplicaInput replicas, InferState& state) const;
-
- private:
-  Tag tag_of(std::uint64_t step, Replica from) const;
-
-  const StagePlacement& placement_;
-};
-
 /// Thrown by JobResults::add for a loss that is infinite or not a number, in a job that refuses it. It fails the step
-/// on all ranks; programs see InvalidLoss (invalid_loss.h).
+/// on all ranks; programs see InvalidLoss (result.h).
 class NonFiniteLoss : public Failure {
  public:
   NonFiniteLoss(MicroBatch micro_batch, double loss);
@@ -59,12 +30,12 @@ class NonFiniteLoss : public Failure {
 Tensors in_full_precision(const RankSetting& setting, const Tensors& outputs);
 
 /// Accumulates over the micro-batches in the order in which the last stage computes them, which is ascending in every
-/// schedule. Used on its rank's thread.
+/// schedule. Carries the numbers of a step to all processes, and the outputs of an inference to those that get them. Used
+/// on its rank's thread.
 class JobResults {
  public:
   /// `placement` and `setting` must outlive it.
-  JobResults(const StagePlacement& placement, const RankSetting& setting)
-      : placement_(placement), setting_(setting), channel_(placement) {}
+  JobResults(const StagePlacement& placement, const RankSetting& setting) : placement_(placement), setting_(setting) {}
 
   /// Starts the results of `job`, which must live until clear(). A replica without micro-batches sends its part now.
   void begin(const StepJob& job);
@@ -87,7 +58,8 @@ class JobResults {
   /// again, and for an inference.
   void collect();
 
-  const ResultChannel& channel() const { return channel_; }
+  /// Adds the outputs of inference `step` that other ranks sent to this process to `state`; waits for them.
+  void receive_outputs(std::uint64_t step, ReplicaInput replicas, InferState& state) const;
 
  private:
   /// The numbers of a micro-batch, scalars on the device.
@@ -102,12 +74,17 @@ class JobResults {
   void add_numbers(const Counted& counted);
   /// To be called before the host waits for `what` of its device (DataPlane::await_stream).
   void await_device(const std::string& what);
+  Tag tag_of(std::uint64_t step, Replica from) const;
+  /// Sends this replica's results. Does not wait.
   void send();
+  /// Sends this replica's outputs of an inference to every process that gets them, and adds them to this process's
+  /// state. The messages stay in the receivers' mailboxes until the program reads them, so that several inferences can
+  /// be in flight.
+  void send_outputs(Tensors outputs) const;
   void keep_outputs();
 
   const StagePlacement& placement_;
   const RankSetting& setting_;
-  ResultChannel channel_;
   const StepJob* job_ = nullptr;
   LossFactors factors_;
   StepNumbers numbers_;           // of this replica

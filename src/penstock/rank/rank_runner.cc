@@ -164,7 +164,7 @@ void RankRunner::await_device(const std::string& what) const {
 
 void RankRunner::fetch_outputs(std::uint64_t step, ReplicaInput replicas, InferState& state) {
   try {
-    executor_.results().channel().receive_outputs(step, replicas, state);
+    executor_.results().receive_outputs(step, replicas, state);
   } catch (...) {
     state.fail(failed(std::current_exception(), say("the outputs of step ", step)));
   }
