@@ -47,7 +47,7 @@ int main(int argc, char** argv) try {
   const torch::Tensor tokens = torch::arange(0, 32, 4).view({8, 1});
   const ps::InferResult result = pipeline.infer({tokens}, {.broadcast = asked_for("broadcast")});
   if (!result.has_outputs()) {
-    std::cout << "rank " << world.local_ranks().front().value() << ": not on this rank\n";
+    std::cout << "rank " << world.rank() << ": not on this rank\n";
     return 0;
   }
   const torch::Tensor logits = result.output();

@@ -45,7 +45,7 @@ void print(const char* name, const torch::Tensor& values) {
 
 void train(ps::World& world, const std::string& how, int every) {
   const bool is_alone = world.transport() == "threads";
-  const int rank = is_alone ? 0 : world.local_ranks().front().value();
+  const int rank = is_alone ? 0 : world.rank();
   Network network(how == "norm");
   ps::PipelineOptions options;
   options.micro_batches = 2;

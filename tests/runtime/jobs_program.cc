@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "penstock/pipeline/profiler.h"
+#include "penstock/world/rank_threads.h"
 #include "tests/runtime/deep_job.h"
 #include "tests/runtime/outcome_line.h"
 #include "tests/runtime/small_job.h"
@@ -54,7 +55,7 @@ void run_steady(int stages) {
   const auto [inputs, targets] = test::small_batches(2).front();
   constexpr std::uint64_t steps = 50;
   for (std::uint64_t step = 0; step < steps; ++step) pipeline.train_step(inputs, targets).loss();
-  const MessageCosts costs = world.context(world.local_ranks().front()).endpoint->message_costs();
+  const MessageCosts costs = ranks_of(world).first().endpoint->message_costs();
   require<Failure>(costs.sent >= 4 * steps, costs.sent, " messages were sent");
   require<Failure>(costs.allocated <= 4 * costs.sent / steps, costs.allocated, " buffers were allocated for ", steps,
                    " steps of ", costs.sent / steps, " messages");

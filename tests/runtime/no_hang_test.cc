@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/world/rank_threads.h"
 #include "tests/runtime/fragile.h"
 #include "tests/runtime/small_job.h"
 #include "tests/support/fault_injection.h"
@@ -165,7 +166,7 @@ TEST(NoHang, work_behind_a_rank_that_hangs_is_not_waited_for_after_a_failure) {
   job.train_step();
   job.wait_until_all_update();
   job.world.fail("the program gives up");
-  expect_failure([&] { job.world.run_on_local_ranks([](const RankContext&) {}); });
+  expect_failure([&] { ranks_of(job.world).run_on_local_ranks([](const RankContext&) {}); });
 }
 
 TEST(NoHang, a_checkpoint_behind_a_rank_that_stalls_is_not_waited_for) {

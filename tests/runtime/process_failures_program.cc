@@ -58,7 +58,7 @@ struct Job {
     for (const auto& [name, value] : pipeline->state()) sum += value.abs().sum().item<double>();
     return sum;
   }
-  bool is_rank(int rank) const { return world.local_ranks().front() == WorldRank(rank); }
+  bool is_rank(int rank) const { return world.rank() == rank; }
 
   World world;
   Network network;
@@ -111,7 +111,7 @@ void caught_case() {
 /// An exception leaves the scope of rank 1's pipeline, while its world lives on.
 void scope_case() {
   World world(patient);
-  const bool is_rank_1 = world.local_ranks().front() == WorldRank(1);
+  const bool is_rank_1 = world.rank() == 1;
   Network network;
   try {
     Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});

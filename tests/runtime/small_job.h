@@ -8,6 +8,7 @@
 
 #include "penstock/penstock.h"
 #include "penstock/pipeline/pipeline.h"
+#include "penstock/world/rank_threads.h"
 
 namespace penstock::test {
 
@@ -60,7 +61,7 @@ inline JobOutcome run_small_job(World& world, const JobOptions& options) {
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   JobOutcome outcome;
   outcome.initial = pipeline.state();
-  const RankContext rank = world.context(world.local_ranks().front());
+  const RankContext rank = ranks_of(world).first();
   for (const auto& [inputs, targets] : small_batches(options.steps)) {
     outcome.losses.push_back(pipeline.train_step(inputs, targets).loss());
     outcome.costs.push_back(rank.endpoint->message_costs());

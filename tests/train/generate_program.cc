@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
     Gpt gpt(model);
     Pipeline pipeline(world, gpt, next_token_loss, {.micro_batches = std::atoi(argv[3]), .seed = 8});
     std::ostringstream out;
-    const int rank = world.local_ranks().front().value();
+    const int rank = world.rank();
     const auto print = [&](const char* what, const std::string& text) {
       out << "rank " << rank << ", " << what << ": " << text << "\n";
     };

@@ -7,6 +7,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/world/gather.h"
+#include "penstock/world/rank_threads.h"
 #include "penstock/world/world.h"
 
 namespace penstock::collectives_test {
@@ -25,7 +26,7 @@ TEST(Collectives, gather_by_rank_on_rank_0_alone) {
   std::mutex mutex;
   std::vector<std::vector<RankNumber>> on_0;
   std::size_t elsewhere = 0;
-  world.run_on_local_ranks([&](const RankContext& context) {
+  ranks_of(world).run_on_local_ranks([&](const RankContext& context) {
     const std::int32_t rank = context.rank.value();
     const std::vector<RankNumber> own(static_cast<std::size_t>(rank), {rank, rank / 2.0});
     auto all = gather_records(context, control_tag(1, Topic::gathering, 7), own, "its numbers");
@@ -51,7 +52,7 @@ TEST(Collectives, every_rank_gets_what_rank_0_sends_or_decides) {
   std::mutex mutex;
   std::vector<std::int32_t> sent, decided;
   int decisions = 0;
-  world.run_on_local_ranks([&](const RankContext& context) {
+  ranks_of(world).run_on_local_ranks([&](const RankContext& context) {
     const Message from_0 = broadcast(context, control_tag(1, Topic::kernels),
                                      context.rank == WorldRank(0) ? message_of(5) : Message{}, "what rank 0 sends");
     // The same round of another topic: its messages are others.
@@ -75,7 +76,7 @@ TEST(Collectives, every_rank_gets_what_rank_0_sends_or_decides) {
 
 TEST(Collectives, an_error_of_the_decision_reaches_every_rank) {
   World world(WorldOptions{.stages = 3});
-  EXPECT_THROW(world.run_on_local_ranks([](const RankContext& context) {
+  EXPECT_THROW(ranks_of(world).run_on_local_ranks([](const RankContext& context) {
     agree(context, control_tag(1, Topic::state), number_of(context),
           [](const std::vector<Message>&) -> Message { throw ConfigError("no"); },
           {.parts = "its number", .decision = "the decision"});
@@ -96,7 +97,7 @@ TEST(Collectives, gathered_steps_keep_their_spans) {
     return steps;
   };
   std::vector<std::vector<RankStep>> all;
-  world.run_on_local_ranks([&](const RankContext& context) {
+  ranks_of(world).run_on_local_ranks([&](const RankContext& context) {
     auto gathered = gather_steps(context, control_tag(1, Topic::gathering, 1), steps_of(context.rank));
     if (context.rank == WorldRank(0)) all = std::move(gathered);
   });

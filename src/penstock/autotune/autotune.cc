@@ -13,6 +13,7 @@
 #include "penstock/base/error.h"
 #include "penstock/plan/plan_report.h"
 #include "penstock/world/agreement.h"
+#include "penstock/world/rank_threads.h"
 
 namespace penstock {
 namespace {
@@ -69,7 +70,7 @@ bool needs_times(const PipelineOptions& options) {
 std::optional<TuningRecord> known_record(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                                          const AutotuneOptions& how, std::string& key) {
   const std::string text =
-      decided_on_rank_0(world, world.next_pipeline(), Topic::tuning, [&](const RankContext& context) {
+      decided_on_rank_0(world, ranks_of(world).next_pipeline(), Topic::tuning, [&](const RankContext& context) {
         key = tuning_key(context, {world.transport(), world.threads()}, network, loss, options, how);
         const std::optional<TuningRecord> found = how.cache.find(key);
         // A file for another use of the schedule "auto" can only be the work of an editor: it is measured again.

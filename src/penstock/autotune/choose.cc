@@ -21,6 +21,7 @@
 #include "penstock/plan/candidate.h"
 #include "penstock/plan/plan_report.h"
 #include "penstock/world/agreement.h"
+#include "penstock/world/rank_threads.h"
 
 namespace penstock {
 namespace {
@@ -42,8 +43,8 @@ std::vector<double> of_rank_0(World& world, const std::vector<double>& own) {
   std::ostringstream text;
   text.precision(std::numeric_limits<double>::max_digits10);
   for (const double number : own) text << number << " ";
-  std::istringstream agreed(
-      decided_on_rank_0(world, world.next_pipeline(), Topic::steps, [&](const RankContext&) { return text.str(); }));
+  std::istringstream agreed(decided_on_rank_0(world, ranks_of(world).next_pipeline(), Topic::steps,
+                                              [&](const RankContext&) { return text.str(); }));
   std::vector<double> numbers;
   for (double number = 0; agreed >> number;) numbers.push_back(number);
   return numbers;

@@ -22,6 +22,7 @@
 #include "penstock/plan/partition_search.h"
 #include "penstock/rank/batch.h"
 #include "penstock/schedule/schedule.h"
+#include "penstock/world/rank_threads.h"
 
 namespace penstock {
 namespace {
@@ -234,7 +235,7 @@ PipelineOptions measured_options(World& world, Cell& network, PipelineOptions op
     const Schedule training = ScheduleCache({.options = without_bytes(options), .ranks = world.stages()}).training();
     const Graph graph = trace_graph(network, options.inputs, trace_sample(options));
     const Tensors sample = micro_batch_of(batch, options, world.replicas());
-    const SampleAgreement agreement{world, world.next_pipeline(), graph, sample};
+    const SampleAgreement agreement{world, ranks_of(world).next_pipeline(), graph, sample};
     if (wants_kernels)
       options.kernel_selection =
           agree_on_kernels(agreement, {.compute_type = options.precision == Precision::fp32

@@ -20,6 +20,7 @@
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/world/collectives.h"
+#include "penstock/world/rank_threads.h"
 
 namespace penstock {
 namespace {
@@ -335,9 +336,9 @@ LinkSpeed speed_of(const std::vector<RoundTrip>& short_trips, const std::vector<
 }
 
 std::optional<LinkSpeed> speed_between_hosts(World& world) {
-  const std::uint32_t pipeline = world.next_pipeline();
+  const std::uint32_t pipeline = ranks_of(world).next_pipeline();
   LinkRecord slowest;
-  world.run_on_local_ranks([&](const RankContext& context) {
+  ranks_of(world).run_on_local_ranks([&](const RankContext& context) {
     const LinkRecord own = measured_by(context, pipeline);
     const Message agreed = agree(context, control_tag(pipeline, Topic::host_links, /*round=*/0), message_of(own),
                                  slowest_of, {"the speed of links between hosts", "the slowest link between hosts"});

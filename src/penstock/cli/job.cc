@@ -8,6 +8,7 @@
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
 #include "penstock/cli/exit_codes.h"
+#include "penstock/world/rank_threads.h"
 
 namespace penstock {
 namespace {
@@ -84,9 +85,8 @@ Job::Job(JobFlags& flags, Use use)
 }
 
 Job::~Job() {
-  const WorldRank own = world_.local_ranks().front();
   // Only ranks that have noticed it themselves see rank 0 as lost: mostly one, which tells the others.
-  if (own.value() > 0 && world_.is_lost(WorldRank(0))) report_in_place_of_rank_0();
+  if (world_.rank() > 0 && ranks_of(world_).is_lost(WorldRank(0))) report_in_place_of_rank_0();
 }
 
 void Job::require_batch() const {

@@ -15,6 +15,7 @@
 #include "penstock/cli/verbs.h"
 #include "penstock/cli/weight_file.h"
 #include "penstock/train/train.h"
+#include "penstock/world/rank_threads.h"
 
 namespace penstock {
 namespace {
@@ -104,8 +105,7 @@ Json numbers_of(const torch::Tensor& value) {
 /// The output of one process, with its rank if there are several; written as one block so that lines do not mix.
 class Report {
  public:
-  explicit Report(const World& world)
-      : rank_(world.local_ranks().front().value()), is_one_of_many_(std::ssize(world.local_ranks()) < world.size()) {}
+  explicit Report(const World& world) : rank_(world.rank()), is_one_of_many_(!ranks_of(world).is_alone()) {}
 
   std::ostream& line() { return text_ << (is_one_of_many_ ? say("rank ", rank_, ": ") : std::string()); }
   std::ostream& text() { return text_; }

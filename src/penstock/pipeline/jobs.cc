@@ -8,6 +8,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/transport/device_hand_over.h"
+#include "penstock/world/rank_threads.h"
 
 namespace penstock {
 
@@ -126,8 +127,8 @@ void Inferences::join_session(SessionState& session, std::int64_t rows, const In
 InferState::Expected Inferences::expected_outputs(std::uint64_t step, const InferOptions& options) const {
   InferState::Expected expected;
   expected.axes = setting_.axes.outputs;
-  expected.rank_watch = world().rank_watch();
-  const RankContext context = world().context(world().local_ranks().front());
+  expected.rank_watch = ranks_of(world()).watch();
+  const RankContext context = ranks_of(world()).first();
   const bool holds_last = context.is_alone || context.pipeline_rank() == setting_.last;
   if (!holds_last && !options.broadcast) {
     const int first = context.rank_of(setting_.last, Replica(0)).value(), count = world().replicas();
@@ -162,8 +163,8 @@ void Inferences::finish_oldest() {
   try {
     outputs->outputs();
   } catch (const StepFailure&) {
-    if (world().failures()->is_reported(std::current_exception())) return;
-    world().failures()->mark_reported(std::current_exception());
+    if (ranks_of(world()).failures()->is_reported(std::current_exception())) return;
+    ranks_of(world()).failures()->mark_reported(std::current_exception());
     throw;
   }
 }
@@ -180,7 +181,7 @@ BatchLayout JobFactory::layout_of(std::int64_t samples) const {
 
 RowRange JobFactory::share_rows(std::int64_t samples) const {
   if (!is_spread()) return {0, samples};
-  return layout_of(samples).share(world().context(world().local_ranks().front()).replica());
+  return layout_of(samples).share(ranks_of(world()).first().replica());
 }
 
 StepJob JobFactory::begin(const BatchTensors& inputs, const BatchTensors& targets, const std::vector<Metric>& metrics) {

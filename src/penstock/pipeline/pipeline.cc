@@ -16,6 +16,7 @@
 #include "penstock/state/state_loader.h"
 #include "penstock/transport/device_hand_over.h"
 #include "penstock/world/gather.h"
+#include "penstock/world/rank_threads.h"
 
 namespace penstock {
 namespace {
@@ -41,10 +42,10 @@ Pipeline::Pipeline(World& world, const torch::nn::Sequential& network, Loss loss
 // Reports to the other processes that an exception ended the pipeline here, or logs unreported failures.
 Pipeline::~Pipeline() {
   const bool by_exception = std::uncaught_exceptions() > impl_->exceptions;
-  if (by_exception) impl_->world().leave_pipeline(impl_->number);
+  if (by_exception) ranks_of(impl_->world()).leave_pipeline(impl_->number);
   impl_->inferences->settle();
   impl_->runners->settle();
-  if (!by_exception) impl_->world().failures()->log_unreported("a pipeline ends with");
+  if (!by_exception) ranks_of(impl_->world()).failures()->log_unreported("a pipeline ends with");
 }
 
 // Training.
@@ -178,7 +179,7 @@ void Pipeline::sync_ties() {
 }
 
 std::map<std::string, torch::Tensor> Pipeline::state() {
-  impl_->world().require_own_process();
+  ranks_of(impl_->world()).require_own_process();
   impl_->runners->settle();
   if (const auto failure = impl_->world().failed()) throw impl_->no_state(*failure);
   impl_->drain();

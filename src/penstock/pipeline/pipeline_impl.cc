@@ -13,6 +13,7 @@
 #include "penstock/schedule/schedule.h"
 #include "penstock/world/agreement.h"
 #include "penstock/world/device.h"
+#include "penstock/world/rank_threads.h"
 
 namespace penstock {
 namespace {
@@ -42,7 +43,7 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
       axes{{"inputs", given.batch_dims.inputs},
            {"targets", given.batch_dims.targets},
            {"outputs", given.batch_dims.outputs}},
-      number(in_world.next_pipeline()),
+      number(ranks_of(in_world).next_pipeline()),
       schedules({.options = given, .ranks = in_world.stages()}),
       runners(std::make_shared<LocalRunners>(in_world, number,
                                              partition_network(network, options, schedules.training().stage_count()))),
@@ -89,7 +90,7 @@ void PipelineImpl::set_trainable(const std::string& name, bool trains) {
 }
 
 void PipelineImpl::drain() {
-  world().require_own_process();
+  ranks_of(world()).require_own_process();
   inferences->finish();
   runners->finish();
 }

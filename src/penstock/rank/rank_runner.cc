@@ -10,6 +10,7 @@
 #include "penstock/rank/invalid_search.h"
 #include "penstock/rank/result.h"
 #include "penstock/world/failures.h"
+#include "penstock/world/rank_threads.h"
 
 namespace penstock {
 namespace {
@@ -202,14 +203,14 @@ bool RankRunner::is_harmless(const StepJob& job) const {
 }
 
 LocalRunners::LocalRunners(World& world, std::uint32_t pipeline, StagedGraph staged)
-    : world_(world), pipeline_(pipeline), staged_(std::move(staged)), runners_(world.local_ranks().size()) {}
+    : world_(world), pipeline_(pipeline), staged_(std::move(staged)), runners_(ranks_of(world).local_ranks().size()) {}
 
 std::size_t LocalRunners::index_of(WorldRank rank) const {
-  return static_cast<std::size_t>(rank.value() - world_.local_ranks().front().value());
+  return static_cast<std::size_t>(rank.value() - world_.rank());
 }
 
 void LocalRunners::make(const std::function<std::unique_ptr<RankRunner>(const RankContext&)>& make_runner) {
-  world_.run_on_local_ranks(
+  ranks_of(world_).run_on_local_ranks(
       [&](const RankContext& context) { runners_[index_of(context.rank)] = make_runner(context); });
 }
 
@@ -228,7 +229,7 @@ StepResult LocalRunners::start(const std::shared_ptr<StepJob>& job) {
 }
 
 void LocalRunners::prepare(StepJob& job) const {
-  job.state = std::make_shared<StepState>(count(), world_.failures(), world_.rank_watch());
+  job.state = std::make_shared<StepState>(count(), ranks_of(world_).failures(), ranks_of(world_).watch());
 }
 
 void LocalRunners::submit(const std::shared_ptr<StepJob>& job) {
@@ -248,14 +249,14 @@ void LocalRunners::settle() const noexcept {
 
 void LocalRunners::post(const Work& work) {
   for (const auto& runner : runners_)
-    world_.post(runner->context().rank, [self = shared_from_this(), work, to = runner.get()] {
+    ranks_of(world_).post(runner->context().rank, [self = shared_from_this(), work, to = runner.get()] {
       const RankDeviceGuard guard(to->device());
       work(*to);
     });
 }
 
 void LocalRunners::run(const Work& work) const {
-  world_.run_on_local_ranks([&](const RankContext& context) {
+  ranks_of(world_).run_on_local_ranks([&](const RankContext& context) {
     RankRunner& runner = of(context.rank);
     const RankDeviceGuard guard(runner.device());
     work(runner);

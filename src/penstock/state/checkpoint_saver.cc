@@ -20,6 +20,7 @@
 #include "penstock/transport/control_plane.h"
 #include "penstock/world/collectives.h"
 #include "penstock/world/failures.h"
+#include "penstock/world/rank_threads.h"
 #include "penstock/world/rank_watch.h"
 
 namespace penstock {
@@ -59,7 +60,7 @@ class Copies : public std::enable_shared_from_this<Copies> {
 
   /// `snapshots` are used again from checkpoint to checkpoint.
   Copies(const LocalRunners& runners, std::map<WorldRank, std::shared_ptr<RankSnapshot>>& snapshots)
-      : watch_(runners.world().rank_watch()) {
+      : watch_(ranks_of(runners.world()).watch()) {
     for (const auto& runner : runners.all()) {
       auto& snapshot = snapshots[runner->context().rank];
       if (!snapshot) snapshot = std::make_shared<RankSnapshot>();
@@ -166,7 +167,7 @@ void CheckpointSaver::finish() { impl_->finish(); }
 
 CheckpointSaver::Impl::Impl(SaverParts parts, const SaverOptions& options)
     : parts_(std::move(parts)),
-      deadline_(parts_.runners->world().rank_watch()->deadline()),
+      deadline_(ranks_of(parts_.runners->world()).watch()->deadline()),
       on_saved_(options.on_saved) {
   RankReport opened;
   const auto first_step = parts_.position().steps;
@@ -192,10 +193,9 @@ CheckpointSaver::Impl::Impl(SaverParts parts, const SaverOptions& options)
 void CheckpointSaver::Impl::end() {
   if (background_.has_ended()) return;
   if (copies_) copies_->abandon();
-  const World& world = parts_.runners->world();
-  const WorldRank own = world.local_ranks().front();
-  world.context(own).endpoint->cancel({parts_.pipeline, save_, WorkKind::background},
-                                      say("rank ", own.value(), " ended before the checkpoint was written"));
+  const RankContext own = ranks_of(parts_.runners->world()).first();
+  own.endpoint->cancel({parts_.pipeline, save_, WorkKind::background},
+                       say("rank ", own.rank.value(), " ended before the checkpoint was written"));
   try {
     await_writing();
   } catch (const std::exception&) {  // lost
@@ -211,8 +211,7 @@ void CheckpointSaver::Impl::await_writing() {
   background_.wait([this] {
     const auto blocked = calls_.blocked(deadline_);
     if (!blocked) return;
-    const World& world = parts_.runners->world();
-    const RankContext own = world.context(world.local_ranks().front());
+    const RankContext own = ranks_of(parts_.runners->world()).first();
     // The others wait for this process, and would name only its rank.
     if (!own.is_alone) own.endpoint->abort(say("rank ", own.rank.value(), " cannot save: ", *blocked));
     throw Failure(*blocked);

@@ -5,6 +5,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/world/collectives.h"
+#include "penstock/world/rank_threads.h"
 
 namespace penstock {
 namespace {
@@ -54,8 +55,7 @@ void StepRequests::add(const StepRequests& later) {
   signal = later.signal;
 }
 
-StepAgreement::StepAgreement(const World& world)
-    : world_(world), is_alone_(world.local_ranks().size() == static_cast<std::size_t>(world.size())) {}
+StepAgreement::StepAgreement(const World& world) : world_(world), is_alone_(ranks_of(world).is_alone()) {}
 
 std::optional<StepRequests> StepAgreement::agree(const StepRequests& own, StepKind kind) {
   if (is_alone_) return own;
@@ -66,7 +66,7 @@ std::optional<StepRequests> StepAgreement::agree(const StepRequests& own, StepKi
   const RequestRecord request{own.save, own.stop.has_value(), own.signal};
   const Tag tag = control_tag(pipeline_of_world, Topic::requests, ++rounds_);
   StepRequests agreed;
-  world_.run_on_local_ranks([&](const RankContext& context) {
+  ranks_of(world_).run_on_local_ranks([&](const RankContext& context) {
     const Message decision =
         penstock::agree(context, tag, message_of(request, own.stop.value_or("")),
                         // By then the steps are done, not only submitted.

@@ -12,6 +12,7 @@
 #include "penstock/rank/batch.h"
 #include "penstock/train/test_run.h"
 #include "penstock/world/host_memory.h"
+#include "penstock/world/rank_threads.h"
 
 namespace penstock {
 namespace {
@@ -64,10 +65,11 @@ void Trainer::track_accuracy() { count(correct_along(pipeline_.loss().class_dime
 void Trainer::fit(Loader& train, Loader* test) {
   require<ConfigError>(options_.on_nan != OnNan::rollback || checkpoints_,
                        "rollback returns to the last checkpoint, but none are written: add a CheckpointHook");
-  require<ConfigError>(
-      options_.on_nan == OnNan::stop || options_.on_nan == OnNan::go_on || pipeline_.world().can_cancel_steps(),
-      "over ", pipeline_.world().transport(), " a step that is refused ends the world, so that a loss ",
-      "that is not finite cannot be skipped: let the training stop there, or use the transport gloo");
+  require<ConfigError>(options_.on_nan == OnNan::stop || options_.on_nan == OnNan::go_on ||
+                           ranks_of(pipeline_.world()).can_cancel_steps(),
+                       "over ", pipeline_.world().transport(),
+                       " a step that is refused ends the world, so that a loss ",
+                       "that is not finite cannot be skipped: let the training stop there, or use the transport gloo");
   stopped_.reset();
   interrupted_.reset();
   requested_ = {};
@@ -425,8 +427,7 @@ Tensors Trainer::predict(Loader& data, const InferOptions& options) {
 
 LoaderOptions for_this_process(const Pipeline& pipeline, LoaderOptions options) {
   const World& world = pipeline.world();
-  if (static_cast<int>(world.local_ranks().size()) < world.size())
-    options.share = {.index = world.context(world.local_ranks().front()).replica().value(), .of = world.replicas()};
+  if (!ranks_of(world).is_alone()) options.share = {.index = world.replica(), .of = world.replicas()};
   options.inputs = pipeline.reads_inputs();
   return options;
 }

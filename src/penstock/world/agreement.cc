@@ -5,6 +5,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/world/collectives.h"
+#include "penstock/world/rank_threads.h"
 
 namespace penstock {
 
@@ -17,7 +18,7 @@ void report_progress_of(const RankContext& context, const std::string& what) {
 std::string decided_on_rank_0(const World& world, std::uint32_t pipeline, Topic topic,
                               const std::function<std::string(const RankContext&)>& decide) {
   std::string agreed;
-  world.run_on_local_ranks([&](const RankContext& context) {
+  ranks_of(world).run_on_local_ranks([&](const RankContext& context) {
     const bool decides = context.rank == WorldRank(0);
     const Message decision = broadcast(context, control_tag(pipeline, topic),
                                        decides ? message_of(decide(context)) : Message{}, "what rank 0 measures");

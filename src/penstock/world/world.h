@@ -3,7 +3,6 @@
 #pragma once
 
 #include <exception>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,12 +12,11 @@
 #include "penstock/transport/joined_processes.h"
 #include "penstock/transport/transport.h"
 #include "penstock/world/failures.h"
-#include "penstock/world/rank_context.h"
 #include "penstock/world/world_options.h"
 
 namespace penstock {
 
-class RankWatch;
+class RankThreads;
 
 /// World rank = pipeline rank * d + replica, so that the replicas of a stage have consecutive ranks.
 /// Under threads every rank is local; otherwise each process has one rank. The same program runs either way.
@@ -76,8 +74,6 @@ class World {
   WorldRank rank_of(int stage_rank, int replica) const { return WorldRank(stage_rank * replicas() + replica); }
   /// "threads", "mpi", "gloo", "nccl" or the name of other DeviceGroups.
   std::string transport() const;
-  /// Whether the world survives a step that fails (ControlPlane::can_cancel); false over nccl.
-  bool can_cancel_steps() const;
   /// Whether this process holds world rank 0: the one that should write files and print results.
   bool is_main() const;
   /// Whether this process should print progress, such as losses: true on the main process, and on every process if each
@@ -87,36 +83,13 @@ class World {
   /// "8 ranks = 2 pipeline ranks x 4 replicas, mpi, 1 thread per rank".
   std::string describe() const;
 
-  /// The ranks of this process, ascending.
-  const std::vector<WorldRank>& local_ranks() const;
-  /// The rank numbers and the endpoint of a local rank, for use on that rank's thread.
-  RankContext context(WorldRank local) const;
-  /// Queues `job`, which must not throw, on a local rank's thread, after all earlier jobs, and returns.
-  void post(WorldRank local, std::function<void()> job) const;
-  /// Runs `job` on every local rank's thread and waits for all. Where one throws, aborts the world, so that no other
-  /// rank waits for the failed one, and rethrows the error that caused the others.
-  void run_on_local_ranks(const std::function<void(const RankContext&)>& job) const;
-  /// A number for a new pipeline: the same on every rank for the n-th pipeline of this world.
-  std::uint32_t next_pipeline();
   /// The reason for which the world has failed; none while it works.
   std::optional<std::string> failed() const;
-  /// ControlPlane::is_lost(), as far as this process knows.
-  bool is_lost(WorldRank rank) const;
-  /// The failures of this world's steps, and which of them a call has thrown.
-  const std::shared_ptr<Failures>& failures() const;
-  /// For waits of the program's thread for this process's ranks.
-  const std::shared_ptr<const RankWatch>& rank_watch() const;
-  /// Throws ConfigError in a child process after fork(), which has no rank threads.
-  void require_own_process() const;
-  /// Ends the other processes' waits for messages of pipeline number `pipeline`, because an exception ended it here.
-  void leave_pipeline(std::uint32_t pipeline) const noexcept;
 
  private:
-  bool wait_for_workers() const;
-  std::string reason_to_leave(const char* what) const;
+  friend RankThreads& ranks_of(const World& world);
 
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<RankThreads> ranks_;
 };
 
 }  // namespace penstock
