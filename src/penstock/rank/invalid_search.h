@@ -1,8 +1,7 @@
-// Why the loss of a step is infinite or not a number.
+// Why the loss of a step is infinite or not a number: the rank with the loss finds the cause, and all ranks agree on it.
 #pragma once
 
 #include <exception>
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -11,19 +10,20 @@
 
 namespace penstock {
 
-/// The F whose loss is not finite, to be run again.
-struct InvalidForward {
+/// A rank of the last stage whose job has a loss that is not finite.
+struct LastForward {
   Stage& stage;
   const Graph& graph;
-  const Stage::Arrivals& arrivals;
-  const Tensors& targets;
-  std::string loss_name;
-  Finish loss;
+  const RankSetting& setting;
+  const StepJob& job;
+  BatchRows& rows;
+  const Stage::Arrivals& arrivals;  // of its newest F
 };
 
-/// Runs F of the last stage again, with the same random numbers, and names the first value that is not finite: what it
-/// receives, the output of a layer or function, a target, or only the loss. Changes buffers as F does.
-std::string cause_of(const InvalidForward& forward);
+/// Names the first value of `micro_batch` that is not finite: what the stage receives, the output of a layer or
+/// function, a target, or only the loss. Repeats F of the stage with the same random numbers, which changes buffers as
+/// F does.
+std::string cause_of(const LastForward& last, MicroBatch micro_batch);
 
 /// The error of a step that was cancelled: an InvalidLoss, the same on every rank, if the loss of a rank caused it; null
 /// if another error did. Called on every rank. `own`: the error that this rank met. `last_update`: the newest training

@@ -252,27 +252,9 @@ void StepExecutor::forward(Stage& stage, MicroBatch micro_batch) {
   } catch (NonFiniteLoss& error) {
     // On a device losses are read later than they are computed: the error belongs to the F that computed its loss.
     current_ = Instruction::compute(Op::forward, stage.id(), error.micro_batch());
-    explain(error, stage, arrivals);
+    error.cause = cause_of({stage, parts_.graph, parts_.setting, *job_, rows_, arrivals}, error.micro_batch());
     throw;
   }
-}
-
-void StepExecutor::explain(NonFiniteLoss& error, Stage& stage, const Stage::Arrivals& arrivals) {
-  const MicroBatch micro_batch = error.micro_batch();
-  error.cause = "no layer is named, because the device has reported the loss after later micro-batches";
-  if (arrivals.micro_batch != micro_batch && !stage.part().receives.empty()) return;
-  const RowRange rows = rows_.of(micro_batch);
-  const Stage::Arrivals again{arrivals.received,
-                              rows_.inputs(stage.part(), micro_batch),
-                              {parts_.setting.options->seed, job_->training_step, rows.begin, {}, rows.size()},
-                              micro_batch};
-  const Tensors targets = rows_.targets(micro_batch);
-  const AutocastGuard autocast(autocast_for(parts_.setting.options->precision, parts_.setting.device.type()));
-  const auto loss = [&](const Tensors& outputs) {
-    const AutocastGuard in_fp32({.enabled = false, .device = parts_.setting.device.type()});
-    return parts_.setting.loss(in_full_precision(parts_.setting, outputs), targets);
-  };
-  error.cause = cause_of({stage, parts_.graph, again, targets, parts_.setting.loss.name, loss});
 }
 
 SequenceMemory* StepExecutor::memory_of(const Stage& stage, MicroBatch micro_batch) {

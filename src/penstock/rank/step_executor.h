@@ -142,8 +142,6 @@ class StepExecutor {
   /// read when the device has completed it.
   void run_on_device(Recorder& recorder);
   void forward(Stage& stage, MicroBatch micro_batch);
-  /// Sets the cause of `error`, which F of the last stage threw. `arrivals`: its newest ones.
-  void explain(NonFiniteLoss& error, Stage& stage, const Stage::Arrivals& arrivals);
   void backward(Stage& stage, const Instruction& instruction);
   void weight_grad(Stage& stage, const Instruction& instruction);
   SequenceMemory* memory_of(const Stage& stage, MicroBatch micro_batch);
