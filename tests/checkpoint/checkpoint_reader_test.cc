@@ -125,12 +125,8 @@ TEST(ListCheckpoints, tells_a_wrong_folder_from_a_disk_that_fails) {
     EXPECT_THROW(list_checkpoints("run", calls), DataError) << error;
   }
   calls.error = EIO;
-  try {
-    list_checkpoints("run", calls);
-    FAIL();
-  } catch (const Failure& failure) {
-    EXPECT_STREQ(failure.what(), "the folder of checkpoints 'run' cannot be read: Input/output error (errno 5)");
-  }
+  EXPECT_EQ(test::error_text<Failure>([&] { list_checkpoints("run", calls); }),
+            "the folder of checkpoints 'run' cannot be read: Input/output error (errno 5)");
 }
 
 }  // namespace

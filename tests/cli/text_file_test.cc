@@ -9,6 +9,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::text_file_test {
 namespace {
@@ -72,12 +73,8 @@ TEST_F(TextFile, what_cannot_be_removed_from_its_way_is_not_written_to) {
   const std::string planted = path("a") + ".partial-" + std::to_string(::getpid());
   fs::create_directory(planted);
   EXPECT_THROW(require_place_for(path("a")), ConfigError);
-  try {
-    write_text(path("a"), "text");
-    FAIL() << "an error was due";
-  } catch (const Failure& error) {
-    EXPECT_EQ(error.what(), path("a") + ": cannot be written: File exists");
-  }
+  EXPECT_EQ(test::error_text<Failure>([&] { write_text(path("a"), "text"); }),
+            path("a") + ": cannot be written: File exists");
   EXPECT_TRUE(fs::is_directory(planted));
   EXPECT_EQ(file_count(), 1);
 }
@@ -85,12 +82,8 @@ TEST_F(TextFile, what_cannot_be_removed_from_its_way_is_not_written_to) {
 TEST_F(TextFile, writes_directly_to_a_file_that_is_not_regular) {
   write_text("/dev/null", "nothing");
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
-  try {
-    write_text("/dev/full", "too much");
-    FAIL() << "an error was due";
-  } catch (const Failure& error) {
-    EXPECT_STREQ(error.what(), "/dev/full: cannot be written: No space left on device");
-  }
+  EXPECT_EQ(test::error_text<Failure>([&] { write_text("/dev/full", "too much"); }),
+            "/dev/full: cannot be written: No space left on device");
 }
 
 TEST_F(TextFile, refuses_paths_that_cannot_be_written) {

@@ -11,6 +11,7 @@
 #include "penstock/base/error.h"
 #include "penstock/data/data.h"
 #include "penstock/data/sample_random.h"
+#include "tests/base/error_text.h"
 #include "tests/data/real_data.h"
 
 namespace penstock::loader_test {
@@ -29,16 +30,6 @@ std::vector<std::int64_t> targets(Loader& loader) {
     all.insert(all.end(), data, data + batch_targets[0].size(0));
   }
   return all;
-}
-
-template <class Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
 }
 
 // The pixels of the first test image at row 7, columns 6 and 7 are 84 and 185.
@@ -210,7 +201,7 @@ TEST(Loader, a_second_begin_invalidates_the_first) {
   Loader::Iterator old = loader.begin();
   ++old;
   EXPECT_EQ(loader.begin()->targets[0][0].item<std::int64_t>(), 0);
-  EXPECT_EQ(refusal([&] { ++old; }),
+  EXPECT_EQ(test::error_text<ConfigError>([&] { ++old; }),
             "this iterator's epoch is over, because a later begin() started another: use one at a time");
 }
 
@@ -222,7 +213,9 @@ TEST(Loader, leaves_thread_settings_alone) {
 }
 
 TEST(Loader, refuses_invalid_options) {
-  const auto with = [](const LoaderOptions& options) { return refusal([&] { Loader(numbered(10), options); }); };
+  const auto with = [](const LoaderOptions& options) {
+    return test::error_text<ConfigError>([&] { Loader(numbered(10), options); });
+  };
   EXPECT_EQ(with({.batch_size = 0}), "the batch size must be at least 1, not 0");
   EXPECT_EQ(with({.batch_size = -3}), "the batch size must be at least 1, not -3");
   EXPECT_EQ(with({.share = {2, 2}}), "share 2 of 2 does not exist: the index counts from 0");
@@ -232,11 +225,11 @@ TEST(Loader, refuses_invalid_options) {
             "batches of 11 with the short last one dropped leave nothing of 10 samples: take smaller batches or keep "
             "the last");
   Loader loader(numbered(10), {});
-  EXPECT_EQ(refusal([&] { loader.set_epoch(-1); }), "epochs count from 0, not -1");
+  EXPECT_EQ(test::error_text<ConfigError>([&] { loader.set_epoch(-1); }), "epochs count from 0, not -1");
 }
 
 TEST(Loader, refuses_invalid_sets) {
-  const auto with = [](const ImageSet& set) { return refusal([&] { Loader(set, {}); }); };
+  const auto with = [](const ImageSet& set) { return test::error_text<ConfigError>([&] { Loader(set, {}); }); };
   EXPECT_EQ(with({}), "an image set needs images and labels");
   ImageSet set = numbered(10);
   set.images = set.images.to(torch::kFloat32);

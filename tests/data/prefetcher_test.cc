@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/base/error_text.h"
+
 namespace penstock::prefetcher_test {
 namespace {
 
@@ -37,12 +39,7 @@ TEST_P(PrefetcherAhead, an_exception_is_rethrown_after_the_items_before_it) {
       },
       GetParam());
   for (int i = 0; i < 3; ++i) EXPECT_EQ(prefetcher.next(), i);
-  try {
-    prefetcher.next();
-    ADD_FAILURE() << "no error";
-  } catch (const std::runtime_error& error) {
-    EXPECT_STREQ(error.what(), "the fourth is broken");
-  }
+  EXPECT_EQ(test::error_text<std::runtime_error>([&] { prefetcher.next(); }), "the fourth is broken");
   EXPECT_EQ(prefetcher.next(), std::nullopt);
 }
 

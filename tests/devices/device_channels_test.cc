@@ -16,6 +16,7 @@
 
 #include "penstock/transport/processes/peer_processes.h"
 #include "penstock/world/device.h"
+#include "tests/base/error_text.h"
 #include "tests/devices/joined_here.h"
 #include "tests/devices/joined_jobs.h"
 #include "tests/support/stream_groups.h"
@@ -168,15 +169,9 @@ TEST_F(DeviceChannels, ranks_whose_devices_cannot_be_joined_are_named) {
     throw std::runtime_error("Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000");
   };
   auto ranks = open_here(2, groups);
-  try {
-    connect(ranks);
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "ranks 0 and 1 cannot be connected by streams: Duplicate GPU detected : rank 0 and rank 1 both on CUDA "
-        "device 1000: give each rank a device of its own, or use --transport gloo");
-  }
+  EXPECT_EQ(test::error_text<ConfigError>([&] { connect(ranks); }),
+            "ranks 0 and 1 cannot be connected by streams: Duplicate GPU detected : rank 0 and rank 1 both on CUDA "
+            "device 1000: give each rank a device of its own, or use --transport gloo");
   for (const auto& rank : ranks) rank->abort("no connection");
   close(std::move(ranks));
 }
@@ -184,14 +179,11 @@ TEST_F(DeviceChannels, ranks_whose_devices_cannot_be_joined_are_named) {
 TEST_F(DeviceChannels, ranks_on_another_type_of_device_are_refused) {
   JoinedWorld joined({.stages = 2}, stream_groups());
   DeepNetwork network;
-  try {
-    Pipeline(joined.world, network, cross_entropy, {.micro_batches = 4, .device = torch::Device("cpu")});
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "the transport streams carries tensors of devices of type test, but rank 0 is on cpu: give it such a "
-                 "device, or use --transport gloo");
-  }
+  EXPECT_EQ(test::error_text<ConfigError>([&] {
+              Pipeline(joined.world, network, cross_entropy, {.micro_batches = 4, .device = torch::Device("cpu")});
+            }),
+            "the transport streams carries tensors of devices of type test, but rank 0 is on cpu: give it such a "
+            "device, or use --transport gloo");
 }
 
 TEST_F(DeviceChannels, two_ranks_on_one_device_are_refused_where_the_library_needs_one_for_each) {
@@ -199,14 +191,11 @@ TEST_F(DeviceChannels, two_ranks_on_one_device_are_refused_where_the_library_nee
   groups.needs_own_devices = true;
   JoinedWorld joined({.stages = 2}, groups);
   DeepNetwork network;
-  try {
-    Pipeline(joined.world, network, cross_entropy, {.micro_batches = 4, .device = torch::Device("test:1")});
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "rank 0 and rank 1 have the same device, test:1, and streams needs one for each rank: give each rank "
-                 "its own, or use --transport gloo");
-  }
+  EXPECT_EQ(test::error_text<ConfigError>([&] {
+              Pipeline(joined.world, network, cross_entropy, {.micro_batches = 4, .device = torch::Device("test:1")});
+            }),
+            "rank 0 and rank 1 have the same device, test:1, and streams needs one for each rank: give each rank "
+            "its own, or use --transport gloo");
 }
 
 TEST(PhysicalDevice, is_told_by_host_and_entry_of_the_visible_devices) {
@@ -249,12 +238,8 @@ TEST_F(DeviceChannels, a_loss_that_is_refused_ends_the_world_and_is_named) {
   const StepOptions refusing{.refuse_invalid_loss = true};
   for (int step = 0; step < 2; ++step) EXPECT_GT(trained.train_step(inputs, targets, refusing).loss(), 0);
   inputs[4][2] = std::nan("");
-  try {
-    trained.train_step(inputs, targets, refusing).wait();
-    FAIL();
-  } catch (const RankFailure& error) {
-    EXPECT_STREQ(error.what(), "rank 1 (stage 1) failed at 1F1 of step 2: the loss is nan");
-  }
+  EXPECT_EQ(test::error_text<RankFailure>([&] { trained.train_step(inputs, targets, refusing).wait(); }),
+            "rank 1 (stage 1) failed at 1F1 of step 2: the loss is nan");
 }
 
 TEST_F(DeviceChannels, no_rank_waits_for_its_stream_within_a_step_and_no_value_passes_through_the_host) {
@@ -292,13 +277,8 @@ TEST_F(DeviceChannels, a_layer_that_throws_ends_the_world_and_is_named) {
   const torch::Tensor inputs = torch::randn({8, 6}), targets = torch::arange(8) % 4;
   trained.train_step(inputs, targets).wait();
   network.breaks = true;
-  try {
-    trained.train_step(inputs, targets).wait();
-    FAIL();
-  } catch (const RankFailure& error) {
-    EXPECT_EQ(std::string(error.what()).find("rank 1 (stage 1) failed at 1F0 of step 1: the layer broke"), 0U)
-        << error.what();
-  }
+  const std::string text = test::error_text<RankFailure>([&] { trained.train_step(inputs, targets).wait(); });
+  EXPECT_EQ(text.find("rank 1 (stage 1) failed at 1F0 of step 1: the layer broke"), 0U) << text;
 }
 
 }  // namespace

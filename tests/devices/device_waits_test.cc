@@ -18,6 +18,7 @@
 #include "penstock/transport/devices/device_channels.h"
 #include "penstock/transport/processes/buffer_network.h"
 #include "penstock/world/device.h"
+#include "tests/base/error_text.h"
 #include "tests/devices/joined_here.h"
 #include "tests/support/stream_groups.h"
 #include "tests/support/test_device.h"
@@ -63,12 +64,7 @@ class DeviceWaits : public testing::Test {
 
 /// The text of the failure of a wait for the device of `rank`; empty where it ends well.
 std::string failure_of_wait(Transport& rank, const c10::Stream& stream) {
-  try {
-    rank.await_stream(stream, "the loss");
-  } catch (const TransportError& error) {
-    return error.what();
-  }
-  return "";
+  return test::error_text<TransportError>([&] { rank.await_stream(stream, "the loss"); });
 }
 
 TEST_F(DeviceWaits, last_as_long_as_the_device_works) {
@@ -90,7 +86,8 @@ TEST_F(DeviceWaits, end_with_the_world) {
     EXPECT_EQ(failure_of_wait(*ranks_[1], stream_of(1)),
               "rank 1 gave up waiting for the loss on its device, behind messages: rank 0 has stopped");
     stopped.reset();
-    EXPECT_NE(failure_of_wait(*ranks_[1], stream_of(1)), "") << "the device may have gone on because of the abort";
+    EXPECT_NE(failure_of_wait(*ranks_[1], stream_of(1)), "[no error]")
+        << "the device may have gone on because of the abort";
   });
 }
 
@@ -104,7 +101,7 @@ TEST(SilentRank, is_named_by_a_wait_for_a_device) {
             "rank 0 waits for the loss on its device, behind messages from rank 1, which has never answered (no sign "
             "of life for 0.04 s)");
   stopped.reset();
-  EXPECT_EQ(failure_of_wait(*rank, *device.stream()), "");
+  EXPECT_EQ(failure_of_wait(*rank, *device.stream()), "[no error]");
 }
 
 /// A network whose last function may begin something on its device that does not end.

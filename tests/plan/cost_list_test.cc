@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::cost_list_test {
 namespace {
@@ -13,12 +14,7 @@ TEST(CostList, accepts_one_or_several_costs) {
 }
 
 std::string error_text(std::string_view text) {
-  try {
-    parse_cost_list("--cost-w", text);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "none";
+  return test::error_text<ConfigError>([&] { parse_cost_list("--cost-w", text); });
 }
 
 TEST(CostList, errors_name_the_position) {
@@ -30,7 +26,7 @@ TEST(CostList, errors_name_the_position) {
 TEST(CostList, refuses_blanks_and_empty_items) {
   for (const char* text :
        {"", ",", "1,", ",1", "1,,2", "-1", "nan", "inf", "1e999", "0x10", " 1", "1 ", "1;2", "1.5ms", "+1", "1,5 2"})
-    EXPECT_NE(error_text(text), "none") << "'" << text << "'";
+    EXPECT_NE(error_text(text), "[no error]") << "'" << text << "'";
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/plan/partition.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::partition_by_name_test {
 namespace {
@@ -36,12 +37,7 @@ TEST(PartitionLayers, a_name_means_its_first_layer_and_precedes_a_number) {
 }
 
 std::string error_text(std::string_view partition, int stages) {
-  try {
-    partition_layers(partition, layers, stages);
-  } catch (const ScheduleError& error) {
-    return error.what();
-  }
-  return "none";
+  return test::error_text<ScheduleError>([&] { partition_layers(partition, layers, stages); });
 }
 
 TEST(PartitionLayers, errors_list_the_layers) {
@@ -61,8 +57,8 @@ TEST(PartitionLayers, errors_list_the_layers) {
             "partition '0': stage 1 would start at layer 0 (0), not after layer 0 where stage 0 begins; "
             "name them in ascending order" +
                 known);
-  EXPECT_NE(error_text("layer2,", 3), "none");
-  EXPECT_NE(error_text("layer2", 0), "none");
+  EXPECT_NE(error_text("layer2,", 3), "[no error]");
+  EXPECT_NE(error_text("layer2", 0), "[no error]");
 }
 
 }  // namespace

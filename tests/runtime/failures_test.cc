@@ -10,6 +10,7 @@
 
 #include "penstock/transport/records.h"
 #include "penstock/world/gather.h"
+#include "tests/base/error_text.h"
 #include "tests/runtime/fragile.h"
 #include "tests/runtime/small_job.h"
 
@@ -44,12 +45,7 @@ struct Job {
 };
 
 std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no failure";
+  return test::error_text<std::exception>([&] { action(); });
 }
 
 void expect_equal(const std::map<std::string, torch::Tensor>& one, const std::map<std::string, torch::Tensor>& other) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "penstock/world/rank_threads.h"
+#include "tests/base/error_text.h"
 #include "tests/runtime/fragile.h"
 #include "tests/runtime/small_job.h"
 #include "tests/support/fault_injection.h"
@@ -21,15 +22,12 @@ namespace {
 
 /// Trains until a step fails, and returns the error text.
 std::string failure_of(World& world, Cell& network) {
-  try {
+  return test::error_text<Failure>([&] {
     Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
     pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
     for (int step = 0; step < 3; ++step)
       pipeline.train_step(torch::ones({8, 12}), torch::zeros({8}, torch::kInt64)).loss();
-  } catch (const Failure& error) {
-    return error.what();
-  }
-  return "no failure";
+  });
 }
 
 TEST(NoHang, a_rank_that_throws_is_named) {
@@ -117,15 +115,10 @@ class EndlessUpdates {
 TEST(NoHang, a_stalled_rank_that_no_other_rank_waits_for_is_named_and_not_waited_for) {
   EndlessUpdates job(std::chrono::milliseconds(300));
   const auto step = job.train_step();
-  try {
-    step.wait();
-    ADD_FAILURE() << "the step ended";
-  } catch (const RankFailure& error) {
-    const std::string message = error.what();
-    EXPECT_TRUE(message.starts_with("the program waits for rank ")) << message;
-    EXPECT_NE(message.find("STEP in step 0 since "), std::string::npos) << message;
-    EXPECT_TRUE(message.ends_with(" s (no progress for 0.3 s, the stall limit)")) << message;
-  }
+  const std::string message = test::error_text<RankFailure>([&] { step.wait(); });
+  EXPECT_TRUE(message.starts_with("the program waits for rank ")) << message;
+  EXPECT_NE(message.find("STEP in step 0 since "), std::string::npos) << message;
+  EXPECT_TRUE(message.ends_with(" s (no progress for 0.3 s, the stall limit)")) << message;
 }
 
 TEST(NoHang, a_pipeline_of_a_failed_world_ends_although_a_rank_is_still_in_an_earlier_step) {
@@ -136,12 +129,7 @@ TEST(NoHang, a_pipeline_of_a_failed_world_ends_although_a_rank_is_still_in_an_ea
 }
 
 void expect_failure(const std::function<void()>& wait) {
-  try {
-    wait();
-    ADD_FAILURE() << "the wait ended";
-  } catch (const RankFailure& error) {
-    EXPECT_STREQ(error.what(), "the program failed: the program gives up");
-  }
+  EXPECT_EQ(test::error_text<RankFailure>([&] { wait(); }), "the program failed: the program gives up");
 }
 
 TEST(NoHang, a_wait_for_a_step_of_a_failed_world_ends_although_a_rank_is_still_in_it) {
@@ -190,8 +178,7 @@ TEST(NoHang, a_lost_message_is_named) {
   Fragile network([](bool) {});
   const std::string message = failure_of(world, network);
   // Any of the ranks that wait for each other may fail first; each error contains all positions.
-  EXPECT_NE(message.find("rank 1, which is at 1F1"), std::string::npos) << message;
-  EXPECT_NE(message.find("no progress for 0.3 s"), std::string::npos) << message;
+  EXPECT_TRUE(test::says(message, "rank 1, which is at 1F1", "no progress for 0.3 s")) << message;
 }
 
 // Messages that overtake each other change nothing.

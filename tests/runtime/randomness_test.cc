@@ -7,6 +7,7 @@
 
 #include "penstock/model/dropout.h"
 #include "penstock/model/random_place.h"
+#include "tests/base/error_text.h"
 #include "tests/runtime/trained.h"
 
 namespace penstock::test::randomness_test {
@@ -354,9 +355,7 @@ TEST(Randomness, of_dropout_depends_on_the_sample_dimension) {
       ADD_FAILURE() << "no error for way " << way;
     } catch (const RankFailure& error) {
       const std::string text = error.what();
-      EXPECT_NE(text.find("'drop'"), std::string::npos) << text;
-      EXPECT_NE(text.find("sample_dimension"), std::string::npos) << text;
-      EXPECT_NE(text.find("4 samples"), std::string::npos) << text;
+      EXPECT_TRUE(test::says(text, "'drop'", "sample_dimension", "4 samples")) << text;
     }
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/penstock.h"
+#include "tests/base/error_text.h"
 #include "tests/support/trained.h"
 
 namespace penstock::test::ties_test {
@@ -240,12 +241,8 @@ struct BadTie : Cell {
 
 std::string complaint_of(Cell& network) {
   World world({.stages = 2});
-  try {
-    Pipeline pipeline(world, network, cross_entropy, {.partition = "out"});
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "none";
+  return test::error_text<std::exception>(
+      [&] { Pipeline pipeline(world, network, cross_entropy, {.partition = "out"}); });
 }
 
 TEST(Ties, of_two_shapes_or_unknown_names_are_an_error) {

@@ -119,6 +119,25 @@ TEST(Fuse, refuses_invalid_schedules_and_options) {
             "this schedule cannot be fused: 1B1 is missing on rank 1");
 }
 
+TEST(WeightGradients, are_named) {
+  for (const char* name : {"stream", "auto", "fused", "grouped"})
+    EXPECT_STREQ(to_string(weight_gradients_named(name).value()), name);
+  EXPECT_EQ(weight_gradients_named("auto"), WeightGradients::automatic);
+  for (const char* name : {"", "Fused", "automatic"}) EXPECT_FALSE(weight_gradients_named(name)) << name;
+}
+
+TEST(WeightGradients, of_a_schedule) {
+  for (const char* name : {"1f1b", "zb-h1", "interleaved"}) {
+    const int chunks = find_generator(name).default_chunks;
+    const Schedule schedule = generate(name, {.ranks = 2, .micro_batches = 4, .chunks = chunks});
+    EXPECT_EQ(weight_gradients_of(schedule), WeightGradients::stream) << name;
+    EXPECT_EQ(weight_gradients_of(fuse_w(schedule)), WeightGradients::fused) << name;
+    EXPECT_EQ(weight_gradients_of(fuse_w(schedule, {.group = 3})), WeightGradients::grouped) << name;
+    EXPECT_EQ(weight_gradients_of(fuse_w(schedule, {.group = 1})), WeightGradients::stream) << name;
+  }
+  EXPECT_EQ(weight_gradients_of(generate("forward-only", {.ranks = 2, .micro_batches = 4})), WeightGradients::stream);
+}
+
 /// Per stage, the micro-batches in the order in which their weight gradients are accumulated.
 std::vector<std::vector<int>> accumulation(const Schedule& schedule) {
   std::vector<std::vector<int>> order(schedule.rank_of_stage.size());

@@ -9,6 +9,7 @@
 #include "penstock/schedule/simulate.h"
 #include "penstock/schedule/timeline_grid.h"
 #include "penstock/schedule/validate.h"
+#include "tests/base/error_text.h"
 #include "tests/support/sanitized.h"
 
 namespace penstock::generate_test {
@@ -112,12 +113,7 @@ TEST(Generate, lists_all_generators) {
 }
 
 std::string refusal(std::string_view name, const ScheduleShape& shape) {
-  try {
-    generate(name, shape);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
+  return test::error_text<ConfigError>([&] { generate(name, shape); });
 }
 
 TEST(Generate, refuses_invalid_costs) {
@@ -152,7 +148,7 @@ TEST(Generate, refuses_invalid_shapes) {
             "schedule 'looped-bfs' takes at least 2 chunks per rank, not 1; with 1 it would be the schedule 'gpipe'");
   EXPECT_EQ(refusal("gpipe", {.ranks = 100000}),
             "100000 ranks x 1 chunks are 100000 stages: at most 65536 are possible");
-  EXPECT_NE(refusal("gpipe", {.ranks = 65536, .micro_batches = 2000000000}), "accepted");
+  EXPECT_NE(refusal("gpipe", {.ranks = 65536, .micro_batches = 2000000000}), "[no error]");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/schedule/text.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::instruction_test {
 namespace {
@@ -73,12 +74,10 @@ TEST(Instruction, errors_name_the_column) {
       {"0SEND_F1<3", "column 9: '<3' follows the instruction"},
       {"65535SEND_F1", "column 13: stage 65535 has no neighbour on that side"},
   };
-  for (const Wrong& wrong : cases) try {
-      parse_instruction(wrong.instruction);
-      ADD_FAILURE() << wrong.instruction << " was read";
-    } catch (const DataError& error) {
-      EXPECT_NE(std::string(error.what()).find(wrong.error), std::string::npos) << error.what();
-    }
+  for (const Wrong& wrong : cases) {
+    const std::string text = test::error_text<DataError>([&] { parse_instruction(wrong.instruction); });
+    EXPECT_TRUE(test::says(text, wrong.error)) << wrong.instruction << ": " << text;
+  }
 }
 
 TEST(Instruction, the_longest_text_fits) {

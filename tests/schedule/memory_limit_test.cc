@@ -8,6 +8,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/simulate.h"
 #include "penstock/schedule/weight_gradients.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::memory_limit_test {
 namespace {
@@ -28,12 +29,7 @@ TEST(MemoryLimit, counts_micro_batches_of_each_ranks_chunks) {
 std::string error_text(std::string_view name, const ScheduleShape& shape, const MemoryLimit& limit,
                        const StageCosts& costs = {}) {
   const Schedule schedule = generate(name, shape);
-  try {
-    require_within_limit(schedule, limit, costs);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
+  return test::error_text<ConfigError>([&] { require_within_limit(schedule, limit, costs); });
 }
 
 TEST(MemoryLimit, is_positive_and_finite) {
@@ -44,7 +40,7 @@ TEST(MemoryLimit, is_positive_and_finite) {
 }
 
 TEST(MemoryLimit, names_the_smallest_sufficient_limit) {
-  EXPECT_EQ(error_text("1f1b", {.ranks = 4, .micro_batches = 8}, TimesOf1F1B{1}), "");
+  EXPECT_EQ(error_text("1f1b", {.ranks = 4, .micro_batches = 8}, TimesOf1F1B{1}), "[no error]");
   EXPECT_EQ(error_text("1f1b", {.ranks = 4, .micro_batches = 8}, TimesOf1F1B{0.6}),
             "a memory limit of 0.6 (times 1F1B's 4 micro-batches) lets rank 0 hold 2 live micro-batches, but schedule "
             "'1f1b' holds 4 there: set a limit of 1 or more, or take another schedule");
@@ -59,21 +55,12 @@ TEST(MemoryLimit, the_named_limit_is_sufficient) {
       const ScheduleShape shape{.ranks = 3, .micro_batches = m, .chunks = generator.default_chunks};
       const std::string text = error_text(generator.name, shape, TimesOf1F1B{0.01});
       const std::string ask = "set a limit of ";
-      if (text.empty()) continue;  // holds one micro-batch, which every limit permits
+      if (text == "[no error]") continue;  // holds one micro-batch, which every limit permits
       const double limit = std::stod(text.substr(text.find(ask) + ask.size()));
-      EXPECT_EQ(error_text(generator.name, shape, TimesOf1F1B{limit}), "") << generator.name << " m " << m;
-      EXPECT_NE(error_text(generator.name, shape, TimesOf1F1B{limit - 0.002}), "") << generator.name << " m " << m;
+      EXPECT_EQ(error_text(generator.name, shape, TimesOf1F1B{limit}), "[no error]") << generator.name << " m " << m;
+      EXPECT_NE(error_text(generator.name, shape, TimesOf1F1B{limit - 0.002}), "[no error]")
+          << generator.name << " m " << m;
     }
-}
-
-template <class Call>
-std::string complaint_of(Call call) {
-  try {
-    call();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(MemoryLimit, is_parsed_with_and_without_a_unit) {
@@ -87,7 +74,7 @@ TEST(MemoryLimit, is_parsed_with_and_without_a_unit) {
                           "-1GiB",      "-0B",         "0B",       "0.5B", "1 GiB",  "1GiB ", "1gib",
                           "1K",         "GiB",         "infB",     "nanB", "1e400B", "1e19B", "9223372036854775808B",
                           "8388608TiB", "16777217TiB", "1e308TiB", "0x10B"}) {
-    const std::string complaint = complaint_of([&] { parse_memory_limit(bad); });
+    const std::string complaint = test::error_text<ConfigError>([&] { parse_memory_limit(bad); });
     EXPECT_TRUE(complaint.starts_with(std::string("memory limit ") + bad + ": pass a positive multiple of 1F1B's"))
         << bad;
   }
@@ -104,7 +91,7 @@ TEST(MemoryLimit, in_text_is_the_limit) {
 
 TEST(MemoryLimit, in_bytes_needs_the_bytes_of_activations) {
   const Schedule schedule = generate("1f1b", {.ranks = 2, .micro_batches = 4});
-  EXPECT_EQ(complaint_of([&] { require_within_limit(schedule, BytesPerRank{1 << 20}); }),
+  EXPECT_EQ(test::error_text<ConfigError>([&] { require_within_limit(schedule, BytesPerRank{1 << 20}); }),
             "a memory limit of 1MiB, but the bytes of a micro-batch's activations are not known: pass them per stage "
             "(--activation-bytes, StageCosts::activation_bytes), or a limit without a unit, which is a multiple of "
             "1F1B's activations");
@@ -132,7 +119,7 @@ TEST(MemoryLimit, in_bytes_counts_each_stage_by_its_size) {
   for (const double share : {0.5, 1.0})
     EXPECT_EQ(peak_activation_bytes(zb_h1, with_bytes({300}, share))[1],
               300 * simulate(zb_h1, with_bytes({300}, share)).peak_activations[1]);
-  EXPECT_EQ(error_text("1f1b", shape, BytesPerRank{600}, with_bytes({300, 100})), "");
+  EXPECT_EQ(error_text("1f1b", shape, BytesPerRank{600}, with_bytes({300, 100})), "[no error]");
   EXPECT_EQ(
       error_text("1f1b", shape, BytesPerRank{599}, with_bytes({300, 100})),
       "a memory limit of 599B per rank is less than the 600B of activations that schedule '1f1b' holds on rank 0: "
@@ -161,7 +148,7 @@ TEST(MemoryLimit, fuse_limit_is_enough_for_fused_weight_gradients) {
     const Schedule fused = fuse_w(schedule, {.group = 0, .activation_limit = fuse_limit(schedule, limit, costs)});
     EXPECT_TRUE(is_within_limit(fused, limit, costs)) << bytes;
   }
-  EXPECT_TRUE(complaint_of([&] {
+  EXPECT_TRUE(test::error_text<ConfigError>([&] {
                 fuse_limit(schedule, BytesPerRank{599}, costs);
               }).ends_with("set a limit of 600B or more, or take another schedule"));
 }

@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <limits>
-#include <sstream>
 
 #include "penstock/base/error.h"
 #include "penstock/schedule/generate.h"
@@ -40,25 +38,6 @@ TEST(Simulate, closed_forms_without_communication) {
         EXPECT_EQ(simulate(generate("forward-only", shape), costs).peak_activations[rank], 1);
       }
     }
-}
-
-/// Zero Bubble Pipeline Parallelism (arXiv 2401.10241): costs of Table 9, bubble rates of Table 5.
-TEST(Simulate, matches_the_zero_bubble_papers_bubble_rates_of_1f1b) {
-  std::ifstream file(TESTS_FOLDER "/schedule/zero_bubble_table.csv");
-  std::string line;
-  ASSERT_TRUE(std::getline(file, line));
-  ASSERT_TRUE(line.starts_with("model,p,m,T_F_ms,T_B_ms,T_W_ms,T_comm_ms,1f1b,"));
-  int rows = 0;
-  for (; std::getline(file, line); ++rows) {
-    std::istringstream cells(line.substr(line.find(',') + 1));
-    std::vector<double> row;
-    for (std::string value; std::getline(cells, value, ',');) row.push_back(std::stod(value));
-    StageCosts costs = costs_of(row[2], row[3], row[4]);
-    costs.message = row[5];
-    const ScheduleShape shape{.ranks = static_cast<int>(row[0]), .micro_batches = static_cast<int>(row[1])};
-    EXPECT_NEAR(simulate(lower(generate("1f1b", shape)), costs).bubble_span, row[6], 0.00005) << line;
-  }
-  EXPECT_EQ(rows, 6);
 }
 
 Schedule split() {

@@ -8,6 +8,7 @@
 #include "penstock/base/error.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/lower.h"
+#include "tests/base/error_text.h"
 #include "tests/schedule/random_schedule.h"
 #include "tests/support/temporary_folder.h"
 
@@ -107,12 +108,10 @@ TEST(ScheduleText, errors_name_line_and_column) {
       // The reader must not allocate memory for the numbers of a header.
       {with("ranks 2", "ranks 2147483647"), "line 9, column 1: expected the line of rank 2"},
   };
-  for (const Wrong& wrong : cases) try {
-      read_schedule(wrong.text);
-      ADD_FAILURE() << "read: " << wrong.text << "\nexpected: " << wrong.error;
-    } catch (const DataError& error) {
-      EXPECT_TRUE(std::string(error.what()).starts_with(wrong.error)) << error.what() << "\nexpected: " << wrong.error;
-    }
+  for (const Wrong& wrong : cases) {
+    const std::string text = test::error_text<DataError>([&] { read_schedule(wrong.text); });
+    EXPECT_TRUE(text.starts_with(wrong.error)) << text << "\nexpected: " << wrong.error;
+  }
 }
 
 TEST(ScheduleText, a_huge_number_of_micro_batches_allocates_nothing) {
@@ -177,13 +176,8 @@ TEST_F(LoadSchedule, a_name_of_a_generator_is_not_a_file) {
 }
 
 TEST_F(LoadSchedule, errors_name_the_file) {
-  const auto error_of = [](const std::string& path) -> std::string {
-    try {
-      load_schedule(path);
-    } catch (const DataError& error) {
-      return error.what();
-    }
-    return "loaded";
+  const auto error_of = [](const std::string& path) {
+    return test::error_text<DataError>([&] { load_schedule(path); });
   };
   EXPECT_EQ(error_of("/nowhere.sched"), "/nowhere.sched: cannot be opened; a schedule file is expected there");
   EXPECT_TRUE(error_of("/").starts_with("/: cannot be opened"));

@@ -11,6 +11,7 @@
 #include "penstock/schedule/simulate.h"
 #include "penstock/schedule/text.h"
 #include "penstock/schedule/validate.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::torch_csv_test {
 namespace {
@@ -165,12 +166,10 @@ TEST(TorchCsv, errors_name_row_and_cell) {
       {"0F0,0SEND_F0\n", "stage 1 computes nowhere, but the stages go up to 1"},
       {"0F0,\"0F1\"\n", "row 1, cell 2: '\"0F1\"', column 1"},
   };
-  for (const Wrong& wrong : cases) try {
-      read_torch_csv(wrong.text);
-      ADD_FAILURE() << "read: " << wrong.text;
-    } catch (const DataError& error) {
-      EXPECT_TRUE(std::string(error.what()).starts_with(wrong.error)) << error.what() << "\nexpected: " << wrong.error;
-    }
+  for (const Wrong& wrong : cases) {
+    const std::string text = test::error_text<DataError>([&] { read_torch_csv(wrong.text); });
+    EXPECT_TRUE(text.starts_with(wrong.error)) << text << "\nexpected: " << wrong.error;
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/text.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::validate_test {
 namespace {
@@ -228,16 +229,11 @@ TEST(Validator, a_header_with_huge_numbers_is_refused_fast) {
 
 TEST(Validation, shows_the_timeline_grid_with_the_offending_cell) {
   const Schedule bad = lists(" 0F0 0B0 0F1 0B1", " 1F0 1F1 1B0 1B1");
-  try {
-    validate(bad).require_ok(bad);
-    FAIL() << "accepted";
-  } catch (const ScheduleError& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "deadlock: rank 0 is at 0B0, which needs 1B0 of rank 1, which is at 1F1, which needs 0F1 of rank 0, "
-              "which is at 0B0\n"
-              "rank 0 |  0F0    .     |   >0B0<  0F1   0B1\n"
-              "rank 1 |   .    1F0    |    1F1   1B0   1B1\n");
-  }
+  EXPECT_EQ(test::error_text<ScheduleError>([&] { validate(bad).require_ok(bad); }),
+            "deadlock: rank 0 is at 0B0, which needs 1B0 of rank 1, which is at 1F1, which needs 0F1 of rank 0, "
+            "which is at 0B0\n"
+            "rank 0 |  0F0    .     |   >0B0<  0F1   0B1\n"
+            "rank 1 |   .    1F0    |    1F1   1B0   1B1\n");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "tests/base/error_text.h"
 #include "tests/schedule/random_schedule.h"
 #include "tests/trace/golden.h"
 #include "tests/trace/made_trace.h"
@@ -127,12 +128,7 @@ TEST(Chrome, a_setting_that_is_not_UTF_8_is_replaced) {
 }
 
 std::string error_text(std::string_view text) {
-  try {
-    read_trace(text);
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  return "none";
+  return test::error_text<DataError>([&] { read_trace(text); });
 }
 
 TEST(Chrome, refuses_files_that_are_no_trace) {
@@ -183,7 +179,7 @@ TEST(Chrome, detects_every_changed_value) {
     else
       target = value.get<double>() + 0.5;
     if (path.starts_with("/penstock/settings")) continue;
-    EXPECT_NE(error_text(changed.dump()), "none") << path;
+    EXPECT_NE(error_text(changed.dump()), "[no error]") << path;
   }
 }
 

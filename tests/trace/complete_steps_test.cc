@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
+#include "tests/base/error_text.h"
 #include "tests/trace/made_trace.h"
 
 namespace penstock::complete_steps_test {
@@ -39,15 +40,10 @@ TEST(CompleteSteps, leaves_out_steps_of_fewer_micro_batches_and_evaluations) {
 TEST(CompleteSteps, reports_that_there_is_none) {
   Trace trace = made_trace({});
   trace.ranks[1].clear();
-  try {
-    complete_steps(trace);
-    FAIL() << "an error was due";
-  } catch (const DataError& error) {
-    EXPECT_STREQ(error.what(),
-                 "the trace holds no step that all 2 ranks ran to its end with 4 micro-batches: "
-                 "trace at least one full training step (a step of more than some 500,000 instructions on a "
-                 "rank is too long to be kept)");
-  }
+  EXPECT_EQ(test::error_text<DataError>([&] { complete_steps(trace); }),
+            "the trace holds no step that all 2 ranks ran to its end with 4 micro-batches: "
+            "trace at least one full training step (a step of more than some 500,000 instructions on a "
+            "rank is too long to be kept)");
 }
 
 TEST(CompleteSteps, a_step_without_compute_instructions_does_not_count) {

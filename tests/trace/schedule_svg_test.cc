@@ -3,6 +3,7 @@
 #include "penstock/base/error.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/trace/pictures.h"
+#include "tests/base/error_text.h"
 #include "tests/trace/golden.h"
 #include "tests/trace/occurrences.h"
 
@@ -84,14 +85,9 @@ TEST(ScheduleSvg, a_name_cannot_break_the_picture) {
 
 TEST(ScheduleSvg, refuses_too_many_boxes) {
   const Schedule schedule = generate("gpipe", {.ranks = 10, .micro_batches = 1001});
-  try {
-    schedule_svg(schedule, StageCosts::unit());
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "a picture of 20020 boxes: at most 20000 can be distinguished in an SVG; draw fewer "
-                 "micro-batches, or use HTML, which zooms");
-  }
+  EXPECT_EQ(test::error_text<ConfigError>([&] { schedule_svg(schedule, StageCosts::unit()); }),
+            "a picture of 20020 boxes: at most 20000 can be distinguished in an SVG; draw fewer "
+            "micro-batches, or use HTML, which zooms");
 }
 
 TEST(ScheduleSvg, refuses_invalid_costs_and_schedules) {

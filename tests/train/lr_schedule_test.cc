@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "penstock/base/error.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::lr_schedule_test {
 namespace {
@@ -45,12 +46,9 @@ TEST(LearningRate, refuses_invalid_arguments) {
   EXPECT_THROW(learning_rate_schedule("linear", {.total = 3, .warmup = 4}), ConfigError);
   EXPECT_THROW(learning_rate_schedule("linear", {.total = 3, .warmup = -1}), ConfigError);
   EXPECT_THROW(learning_rate_schedule("linear", {.rate = -1}), ConfigError);
-  try {
-    learning_rate_schedule("linear", {.total = 3, .unit = "epochs", .warmup = 4});
-    FAIL() << "an error was due";
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(), "a warm-up of 4 epochs in a training of 3 epochs: pass 0 to 3");
-  }
+  EXPECT_EQ(test::error_text<ConfigError>(
+                [&] { learning_rate_schedule("linear", {.total = 3, .unit = "epochs", .warmup = 4}); }),
+            "a warm-up of 4 epochs in a training of 3 epochs: pass 0 to 3");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "penstock/transport/mailbox.h"
 #include "penstock/transport/transport.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::inproc_test {
 namespace {
@@ -33,25 +34,16 @@ TEST(Threads, do_not_keep_a_large_storage_alive_for_a_small_view) {
 TEST(Threads, a_wait_for_a_rank_without_progress_ends) {
   const auto ranks = open_threads(2, {.stall_limit = 60ms});
   ranks[0]->report_progress({"0F5"});
-  try {
-    ranks[1]->receive(WorldRank(0), {}, "1RECV_F5");
-    FAIL();
-  } catch (const TransportError& error) {
-    const std::string text = error.what();
-    EXPECT_TRUE(text.starts_with("rank 1 waits for 1RECV_F5 from rank 0, which is at 0F5 since ")) << text;
-    EXPECT_TRUE(text.ends_with("(no progress for 0.06 s, the stall limit)")) << text;
-  }
+  const std::string text = test::error_text<TransportError>([&] { ranks[1]->receive(WorldRank(0), {}, "1RECV_F5"); });
+  EXPECT_TRUE(text.starts_with("rank 1 waits for 1RECV_F5 from rank 0, which is at 0F5 since ")) << text;
+  EXPECT_TRUE(text.ends_with("(no progress for 0.06 s, the stall limit)")) << text;
 }
 
 TEST(Threads, an_error_names_a_rank_that_has_left) {
   auto ranks = open_threads(2, {.deadline = 40ms});
   ranks[0].reset();
-  try {
-    ranks[1]->receive(WorldRank(0), {}, "1RECV_F5");
-    FAIL();
-  } catch (const TransportError& error) {
-    EXPECT_NE(std::string(error.what()).find("rank 0, which has left the world"), std::string::npos) << error.what();
-  }
+  const std::string text = test::error_text<TransportError>([&] { ranks[1]->receive(WorldRank(0), {}, "1RECV_F5"); });
+  EXPECT_NE(text.find("rank 0, which has left the world"), std::string::npos) << text;
 }
 
 TEST(Threads, two_worlds_have_separate_messages) {

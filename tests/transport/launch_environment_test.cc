@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::launch_environment_test {
 namespace {
@@ -32,12 +33,7 @@ void expect(const LaunchedAs& got, LaunchedAs::Kind kind, int rank, int size) {
 }
 
 std::string error_text(const Variables& variables, AskedTransport asked = AskedTransport::any) {
-  try {
-    launched(variables, asked);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
+  return test::error_text<ConfigError>([&] { launched(variables, asked); });
 }
 
 TEST(LaunchEnvironment, processes_of_one_host_use_shared_memory_alone) {
@@ -154,8 +150,8 @@ TEST(LaunchEnvironment, half_an_identity_is_an_error) {
             std::string::npos);
   // Of a launcher with PMIx other than srun MPI knows the rest, if it is asked for.
   expect(launched({{"PMIX_RANK", "1"}}, AskedTransport::mpi), LaunchedAs::Kind::alone, 0, 1);
-  EXPECT_NE(error_text({{"RANK", "1"}}, AskedTransport::mpi), "");
-  EXPECT_NE(error_text({{"RANK", "1"}}, AskedTransport::gloo), "");
+  EXPECT_NE(error_text({{"RANK", "1"}}, AskedTransport::mpi), "[no error]");
+  EXPECT_NE(error_text({{"RANK", "1"}}, AskedTransport::gloo), "[no error]");
 }
 
 TEST(LaunchEnvironment, half_an_identity_that_tells_of_one_process_is_none) {

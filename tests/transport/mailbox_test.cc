@@ -13,6 +13,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/base/error_text.h"
 #include "tests/transport/run_world.h"
 
 namespace penstock::mailbox_test {
@@ -66,12 +67,7 @@ struct IntegerWorld {
 Tag tag_of(int micro_batch) { return {.traffic = Traffic::forward, .step = 1, .micro_batch = micro_batch}; }
 
 std::string failure_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no failure";
+  return test::error_text<std::exception>([&] { action(); });
 }
 
 TEST(Mailbox, finds_messages_by_rank_and_every_field_of_the_tag) {
@@ -427,13 +423,8 @@ TEST(Deadline, any_of_several_ranks_may_be_the_silent_one) {
   wait.goes_on_for(60ms);
   EXPECT_EQ(wait.peers.questions % 3, 0);
   wait.peers.heard.unanswered_ns = wait.now;
-  try {
-    wait.goes_on_for(60ms);
-    FAIL();
-  } catch (const TransportError& error) {
-    EXPECT_STREQ(error.what(),
-                 "rank 1 waits for 1RECV_F0 from rank 3, which has never answered (no sign of life for 0.04 s)");
-  }
+  EXPECT_EQ(test::error_text<TransportError>([&] { wait.goes_on_for(60ms); }),
+            "rank 1 waits for 1RECV_F0 from rank 3, which has never answered (no sign of life for 0.04 s)");
 }
 
 TEST(Deadline, of_several_ranks_those_may_leave_that_have_nothing_to_send) {

@@ -8,6 +8,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/transport/processes/wire.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::records_test {
 namespace {
@@ -26,12 +27,7 @@ struct Triple {
 Message sent(Message message) { return decode(encode({}, prepare_for_send(std::move(message)))).second; }
 
 std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InternalError& error) {
-    return error.what();
-  }
-  return "no error";
+  return test::error_text<InternalError>([&] { call(); });
 }
 
 TEST(Records, carry_records_numbers_and_text_in_one_message) {

@@ -4,6 +4,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/transport/joining/launch_environment.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::choose_transport_test {
 namespace {
@@ -18,12 +19,7 @@ LaunchedAs launched(LaunchedAs::Kind kind, int size) {
           .has_launcher = kind != LaunchedAs::Kind::alone};
 }
 std::string refusal_of(TransportKind wanted, const LaunchedAs& launched, const BuiltTransports& built) {
-  try {
-    choose_transport(wanted, launched, built);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
+  return test::error_text<ConfigError>([&] { choose_transport(wanted, launched, built); });
 }
 constexpr BuiltTransports both{.mpi = true, .gloo = true}, mpi_alone{.mpi = true}, gloo_alone{.gloo = true};
 
