@@ -90,10 +90,14 @@ int Inferences::micro_batches(const StepJob& job, Replica replica) const {
   return job.layout.micro_batches(job.inference->replicas == ReplicaInput::each ? Replica(0) : replica);
 }
 
-void Inferences::add(const StepJob& job) {
-  while (under_way_.size() >= most_under_way()) finish_oldest();
-  const auto& outputs = job.inference->state;
-  under_way_.emplace_back(job.state, outputs->is_sent_here() ? outputs : nullptr);
+InferResult Inferences::start(const std::shared_ptr<StepJob>& job) {
+  std::erase_if(sessions_, [](const auto& session) { return session.expired(); });
+  const std::size_t most = std::max(2 * static_cast<std::size_t>(world().stages()), sessions_.size());
+  while (under_way_.size() >= most) finish_oldest();
+  const auto& outputs = job->inference->state;
+  runners_->start(job);
+  under_way_.emplace_back(job->state, outputs->is_sent_here() ? outputs : nullptr);
+  return InferResult(job->state, outputs);
 }
 
 void Inferences::finish() {
@@ -148,11 +152,6 @@ InferState::Expected Inferences::expected_outputs(std::uint64_t step, const Infe
           ConfigError("the pipeline of this inference has been destroyed: read the outputs before that")));
   };
   return expected;
-}
-
-std::size_t Inferences::most_under_way() {
-  std::erase_if(sessions_, [](const auto& session) { return session.expired(); });
-  return std::max(2 * static_cast<std::size_t>(world().stages()), sessions_.size());
 }
 
 void Inferences::finish_oldest() {

@@ -75,8 +75,8 @@ class Inferences {
   StepJob make_job(std::uint64_t step, const Tensors& inputs, const InferOptions& options) const;
   /// The number of micro-batches that a replica computes of the job.
   int micro_batches(const StepJob& job, Replica replica) const;
-  /// Records a job that is about to be posted. Waits first where too many are in flight.
-  void add(const StepJob& job);
+  /// Submits a job. First waits for the oldest one if too many are in flight.
+  InferResult start(const std::shared_ptr<StepJob>& job);
   /// Waits for all jobs. Throws the error of a failed one, except for a StepFailure that was reported before.
   void finish();
   /// The same, but never throws, and after a failure of the world does not wait for a rank that hangs.
@@ -86,7 +86,6 @@ class Inferences {
   std::int64_t rows_of(const Tensors& inputs) const;
   void join_session(SessionState& session, std::int64_t rows, const InferOptions& options) const;
   InferState::Expected expected_outputs(std::uint64_t step, const InferOptions& options) const;
-  std::size_t most_under_way();
   void finish_oldest();
 
   const World& world() const { return runners_->world(); }

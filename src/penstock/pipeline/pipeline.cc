@@ -122,11 +122,7 @@ StepResult Pipeline::evaluate(const BatchTensors& inputs, const BatchTensors& ta
 }
 
 InferResult Pipeline::infer(const BatchTensors& inputs, const InferOptions& options) {
-  const auto job = impl_->jobs.inference(*impl_->inferences, inputs.list(), options);
-  impl_->runners->prepare(*job);
-  impl_->inferences->add(*job);
-  impl_->runners->submit(job);
-  return InferResult(job->state, job->inference->state);
+  return impl_->inferences->start(impl_->jobs.inference(*impl_->inferences, inputs.list(), options));
 }
 InferenceSession Pipeline::open_session() { return InferenceSession(impl_->inferences->open_session()); }
 

@@ -92,22 +92,57 @@ void RankRunner::run(const StepJob& job) {
     job.state->mark_reported(left_out);  // it is what the program asked for
     return job.state->rank_done(left_out);
   }
-  std::exception_ptr failure = permanent_error_, own;
+  const RankDeviceGuard guard(device_);
+  if (permanent_error_) return end(job, permanent_error_);
+  job_ = &job;
+  std::exception_ptr error;
   try {
-    if (!permanent_error_) execute(job);
-  } catch (const BatchesDiffer& error) {
-    failure = permanent_error_ = std::make_exception_ptr(ConfigError(error.what()));
+    const bool is_later = job.is_later_part();
+    copies_.keep_buffers(job);
+    executor_.begin(job);
+    if (!is_later) copies_.share_buffers(job);
+    reducer_.begin(job);
+    updater_.begin(job);
+    // Traces contain only steps of the full schedule, because others are not comparable with it.
+    const int micro_batches = job.schedule_of(placement_.replica()).schedule.micro_batches;
+    const bool is_traced = job.training && !is_later && micro_batches == micro_batches_;
+    Recorder& recorder = is_traced ? recorder_ : untraced_;
+    recorder.begin_step(job.step);
+    {
+      const torch::AutoGradMode with_graph(job.training);
+      if (device_.stream())
+        executor_.run_on_device(recorder);
+      else
+        execute(executor_.program(), executor_, recorder);
+    }
+    recorder.end_step();
+    if (job.part == StepPart::reduce) {
+      reducer_.finish_ties();
+      if (job.gradient_divisor != 1) reducer_.divide(job.gradient_divisor);
+      await_device("the reduced gradients");
+    }
+    const bool updates = job.training && (job.part == StepPart::whole || job.part == StepPart::update);
+    if (updates && updater_.end_update()) last_update_ = job.training_step;
+    if (const BusyTime& busy = recorder.newest_busy(); job.training && !is_later)
+      job.state->add_use({busy.begin_ns, busy.end_ns, busy.busy_ns, executor_.peak_activations()});
+    if (!is_later) executor_.end();
   } catch (...) {
-    own = std::current_exception();
-    failure = failed(own, say(to_string(executor_.current()), " of step ", job.step));
+    error = std::current_exception();
   }
+  end(job, error);
+}
+
+void RankRunner::end(const StepJob& job, const std::exception_ptr& error) {
+  const bool is_own = error && error != permanent_error_;
+  std::exception_ptr failure =
+      is_own ? failed(error, say(to_string(executor_.current()), " of step ", job.step)) : error;
   if (failure && job.inference) job.inference->state->fail(failure);
   job_ = nullptr;
   executor_.clear(failure != nullptr);
   // Gradients are kept for the next part of the step.
   const bool keeps_gradients = job.part == StepPart::forward_backward || job.part == StepPart::reduce;
   if (failure || (job.training && !keeps_gradients)) reducer_.clear();
-  if (failure && own && job.refuses_invalid_loss) failure = explained(job, failure, own);
+  if (is_own && job.refuses_invalid_loss) failure = explained(job, failure, error);
   if (job.training) {
     was_refused_ = failure && job.refuses_invalid_loss;
     has_failed_ = failure && !is_invalid_loss(failure);
@@ -131,34 +166,6 @@ std::exception_ptr RankRunner::explained(const StepJob& job, const std::exceptio
   }
 }
 
-void RankRunner::execute(const StepJob& job) {
-  job_ = &job;
-  copies_.keep_buffers(job);
-  const bool is_later = job.is_later_part();
-  if (!is_later) {
-    executor_.begin(job);
-    copies_.share_buffers(job);
-  }
-  reducer_.begin(job);
-  updater_.begin(job);
-  // Traces contain only steps of the full schedule, because others are not comparable with it.
-  const int micro_batches = job.schedule_of(placement_.replica()).schedule.micro_batches;
-  const bool is_traced = job.training && !is_later && micro_batches == micro_batches_;
-  Recorder& recorder = is_traced ? recorder_ : untraced_;
-  executor_.run(job, recorder);
-  if (job.part == StepPart::reduce) {
-    reducer_.finish_ties();
-    if (job.gradient_divisor != 1) reducer_.divide(job.gradient_divisor);
-    await_device("the reduced gradients");
-  }
-  const bool updates = job.training && (job.part == StepPart::whole || job.part == StepPart::update);
-  if (updates && updater_.end_update()) last_update_ = job.training_step;
-  if (is_later) return;
-  if (const BusyTime& busy = recorder.newest_busy(); job.training)
-    job.state->add_use({busy.begin_ns, busy.end_ns, busy.busy_ns, executor_.peak_activations()});
-  executor_.end();
-}
-
 void RankRunner::await_device(const std::string& what) const {
   if (device_.stream()) placement_.endpoint().await_stream(*device_.stream(), what);
 }
@@ -171,13 +178,16 @@ void RankRunner::fetch_outputs(std::uint64_t step, ReplicaInput replicas, InferS
   }
 }
 
-// Cancels the step on every rank where no parameter can have been updated; otherwise aborts the world.
+// Cancels the step on every rank if no parameter can have been updated; otherwise aborts the world. An error that every
+// rank throws needs neither.
 std::exception_ptr RankRunner::failed(const std::exception_ptr& error, const std::string& doing) {
   Transport& transport = placement_.endpoint();
   const std::string reason = say("rank ", context().rank.value(), " (stage ", executor_.current().stage().value(),
                                  ") failed at ", doing, ": ", reason_of(error));
   try {
     std::rethrow_exception(error);
+  } catch (const BatchesDiffer& differ) {
+    return permanent_error_ = std::make_exception_ptr(ConfigError(differ.what()));
   } catch (const PipelineCancelled& cancelled) {
     return std::make_exception_ptr(RankFailure(cancelled.what()));
   } catch (const StepCancelled& cancelled) {
@@ -222,19 +232,13 @@ bool LocalRunners::read_inputs() const {
 }
 
 StepResult LocalRunners::start(const std::shared_ptr<StepJob>& job) {
-  prepare(*job);
-  if (before_last_) before_last_->finish();
-  submit(job);
-  return StepResult(job->state);
-}
-
-void LocalRunners::prepare(StepJob& job) const {
-  job.state = std::make_shared<StepState>(count(), ranks_of(world_).failures(), ranks_of(world_).watch());
-}
-
-void LocalRunners::submit(const std::shared_ptr<StepJob>& job) {
+  job->state = std::make_shared<StepState>(count(), ranks_of(world_).failures(), ranks_of(world_).watch());
+  if (!job->inference && before_last_) before_last_->finish();
   before_last_ = std::exchange(last_, job->state);
-  post([job](RankRunner& runner) { runner.run(*job); });
+  for (const auto& runner : runners_)
+    ranks_of(world_).post(runner->context().rank,
+                          [self = shared_from_this(), job, to = runner.get()] { to->run(*job); });
+  return StepResult(job->state);
 }
 
 void LocalRunners::finish() const {
@@ -257,16 +261,12 @@ void LocalRunners::post(const Work& work) {
 
 void LocalRunners::run(const Work& work) const {
   ranks_of(world_).run_on_local_ranks([&](const RankContext& context) {
-    RankRunner& runner = of(context.rank);
+    RankRunner& runner = *runners_[index_of(context.rank)];
     const RankDeviceGuard guard(runner.device());
     work(runner);
     if (!context.endpoint->aborted()) runner.await_device("work between steps");  // else the state is still read
   });
-  synchronize();  // the caller may read the results
-}
-
-void LocalRunners::synchronize() const {
-  for (const auto& runner : runners_) runner->device().synchronize();
+  for (const auto& runner : runners_) runner->device().synchronize();  // the caller may read the results
 }
 
 }  // namespace penstock

@@ -59,7 +59,8 @@ class RankRunner {
   /// Freezes the parameters called `name` or "`name`.*", or unfreezes them; their optimiser state is kept.
   void set_trainable(const std::string& name, bool trains);
 
-  /// Executes one job and reports its result to the job's state. Never throws: a failure cancels the step or aborts the
+  /// Executes the instructions of one job, and what belongs to them, within a RankDeviceGuard of its own. Reports the
+  /// result to the job's state. Never throws: a failure cancels the step or aborts the
   /// world, and ends the state with the error.
   void run(const StepJob& job);
   /// Receives the outputs of step `step` that other ranks sent to this process. Never throws, as run().
@@ -70,8 +71,8 @@ class RankRunner {
   void forget_session(std::uint64_t session) { executor_.forget_session(session); }
 
  private:
-  /// Executes the job's instructions, and what belongs to them. Throws what they throw.
-  void execute(const StepJob& job);
+  /// Ends `job`. `error`: what its instructions threw; none if they succeeded.
+  void end(const StepJob& job, const std::exception_ptr& error);
   /// The error of a step that was refused: an InvalidLoss where its loss was the cause, else `failure`. Called on every
   /// rank. `own` is the error that occurred on this rank.
   std::exception_ptr explained(const StepJob& job, const std::exception_ptr& failure, const std::exception_ptr& own);
@@ -100,8 +101,9 @@ class RankRunner {
   bool was_refused_ = false;                  // the newest training step that refuses invalid losses has failed
 };
 
-/// The runners of this process's ranks in one pipeline. Owns them and what they refer to. Shared by the pipeline and by the work that is posted here, because work
-/// that hangs after a failure may outlive the Pipeline. Used by the program's thread; each runner by its rank's thread.
+/// The runners of this process's ranks in one pipeline. Owns them and what they refer to. Shared by the pipeline and by
+/// the work that is posted here, because work that hangs after a failure may outlive the Pipeline. Used by the program's
+/// thread; each runner by its rank's thread.
 class LocalRunners : public std::enable_shared_from_this<LocalRunners> {
  public:
   using Work = std::function<void(RankRunner&)>;
@@ -116,18 +118,13 @@ class LocalRunners : public std::enable_shared_from_this<LocalRunners> {
   const StagedGraph& staged() const { return staged_; }
   /// By local rank.
   const std::vector<std::unique_ptr<RankRunner>>& all() const { return runners_; }
-  RankRunner& of(WorldRank local) const { return *runners_[index_of(local)]; }
   int count() const { return static_cast<int>(runners_.size()); }
   /// Whether any of these ranks reads the network's inputs.
   bool read_inputs() const;
 
-  /// Submits a step or an evaluation and returns its result. One job runs, and the next one waits: first waits for
-  /// the job before the last.
+  /// Gives `job` its state, queues it for every runner, and returns its result. It must not change any more. Of steps and
+  /// evaluations one runs, and the next one waits: first waits for the job before the last. An inference never waits.
   StepResult start(const std::shared_ptr<StepJob>& job);
-  /// Gives `job` its state. To be called before submit().
-  void prepare(StepJob& job) const;
-  /// Submits a prepared job without waiting. It must not change any more.
-  void submit(const std::shared_ptr<StepJob>& job);
   /// Waits for the submitted jobs; throws the error of a failed one, unless it was a StepFailure reported before.
   void finish() const;
   /// The same, but never throws, and after a failure of the world does not wait for a rank that hangs.
@@ -137,8 +134,6 @@ class LocalRunners : public std::enable_shared_from_this<LocalRunners> {
   void post(const Work& work);
   /// Runs `work` on every runner and waits for all. Where one throws, aborts the world and rethrows.
   void run(const Work& work) const;
-  /// The calling thread waits for what the runners have queued on their devices.
-  void synchronize() const;
 
   /// The tag of the next gather operation of the pipeline: the same on every process.
   Tag next_gathering() { return control_tag(pipeline_, Topic::gathering, ++gatherings_); }

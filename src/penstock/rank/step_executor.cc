@@ -125,6 +125,7 @@ StepExecutor::StepExecutor(const StepExecutorParts& parts)
 
 void StepExecutor::begin(const StepJob& job) {
   job_ = &job;
+  if (job.is_later_part()) return;
   rows_.begin(job);
   if (job.ready) take_over_batch(job);
   if (job.training && !parts_.placement.context().is_alone &&
@@ -139,23 +140,12 @@ void StepExecutor::begin(const StepJob& job) {
   results_.begin(job);
 }
 
-void StepExecutor::run(const StepJob& job, Recorder& recorder) {
-  job_ = &job;
-  const torch::AutoGradMode with_graph(job.training);
-  recorder.begin_step(job.step);
-  if (marks_)
-    run_on_device(recorder);
-  else
-    execute(compiled().programs[own_list()], *this, recorder);
-  recorder.end_step();
-}
-
 void StepExecutor::run_on_device(Recorder& recorder) {
   struct MarkedSpans {
     std::vector<Span> spans;
     void note(const Span& span) { spans.push_back(span); }
   } marked;
-  execute(compiled().programs[own_list()], *this, marked, [this] { return marks_->mark(); });
+  execute(program(), *this, marked, [this] { return marks_->mark(); });
   results_.begin_read_back();
   parts_.updater.begin_read_back();
   parts_.placement.endpoint().await_stream(*parts_.device.stream(), say("the end of step ", job_->step));

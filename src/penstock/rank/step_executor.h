@@ -104,11 +104,14 @@ class StepExecutor {
  public:
   explicit StepExecutor(const StepExecutorParts& parts);
 
-  /// Starts `job`, which must live until clear(). Not for a later part of a step.
+  /// Starts `job`, which must live until clear().
   void begin(const StepJob& job);
-  /// Executes the job's instructions. Throws what they throw.
-  void run(const StepJob& job, Recorder& recorder);
-  /// Ends a job that begin() has started: on the rank that collects, waits for its results.
+  /// The job's instructions, to be executed with this object as the handler.
+  const Program& program() const { return compiled().programs[own_list()]; }
+  /// Executes them on a device: the times of their spans are the device's, and what the host has to know of the step is
+  /// read when the device has completed it.
+  void run_on_device(Recorder& recorder);
+  /// Ends a job that is not a later part of a step: on the rank that collects, waits for its results.
   void end();
   /// Discards what the job left; to be called after every job.
   void clear(bool failed);
@@ -138,9 +141,6 @@ class StepExecutor {
   const CompiledSchedule& compiled() const { return job_->schedule_of(parts_.placement.replica()); }
   /// The number of this rank's lists in a compiled schedule.
   std::size_t own_list() const { return parts_.placement.rank().index(); }
-  /// run() on a device: the times of its spans are those of the device, and what the host has to know of the step is
-  /// read when the device has completed it.
-  void run_on_device(Recorder& recorder);
   void forward(Stage& stage, MicroBatch micro_batch);
   void backward(Stage& stage, const Instruction& instruction);
   void weight_grad(Stage& stage, const Instruction& instruction);
