@@ -12,7 +12,7 @@
 
 #include "penstock/pipeline/pipeline.h"
 #include "penstock/plan/layer_costs.h"
-#include "penstock/rank/rank_peak.h"
+#include "penstock/rank/result.h"
 #include "penstock/trace/recorder.h"
 
 namespace penstock {

@@ -32,7 +32,7 @@
 
 #include <c10/util/ThreadLocalDebugInfo.h>
 
-#include "penstock/rank/rank_peak.h"
+#include "penstock/rank/result.h"
 #include "penstock/rank/stage.h"
 #include "penstock/schedule/order.h"
 

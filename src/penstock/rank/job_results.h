@@ -1,7 +1,10 @@
-// The results of one job on a rank of the last stage: the loss and the metrics of a step, and the network's outputs.
+// The results of one job on a rank of the last stage: the loss and the metrics of a step, the network's outputs, and why
+// a loss is not finite.
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -94,5 +97,27 @@ class JobResults {
   bool has_to_send_ = false;      // the last F has run, and the numbers are still on the device
   bool is_collected_ = false;
 };
+
+/// A rank of the last stage whose job has a loss that is not finite.
+struct LastForward {
+  Stage& stage;
+  const Graph& graph;
+  const RankSetting& setting;
+  const StepJob& job;
+  BatchRows& rows;
+  const Stage::Arrivals& arrivals;  // of its newest F
+};
+
+/// Names the first value of `micro_batch` that is not finite: what the stage receives, the output of a layer or
+/// function, a target, or only the loss. Repeats F of the stage with the same random numbers, which changes buffers as
+/// F does.
+std::string cause_of(const LastForward& last, MicroBatch micro_batch);
+
+/// The error of a step that was cancelled: an InvalidLoss, the same on every rank, if the loss of a rank caused it; null
+/// if another error did. Called on every rank. `own`: the error that this rank met. `last_update`: the newest training
+/// step that changed the parameters. Throws the errors of the transport.
+std::exception_ptr agreed_invalid_loss(const StagePlacement& placement, const RankStages& stages,
+                                       const RankSetting& setting, const StepJob& job, const std::exception_ptr& own,
+                                       std::optional<std::uint64_t> last_update);
 
 }  // namespace penstock

@@ -7,7 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/rank/batch.h"
 #include "penstock/rank/gradient_reducer.h"
-#include "penstock/rank/invalid_search.h"
+#include "penstock/rank/job_results.h"
 #include "penstock/rank/result.h"
 #include "penstock/world/failures.h"
 #include "penstock/world/rank_threads.h"

@@ -1,4 +1,5 @@
-// What a program asks of a batch, and what it gets: options, metrics, loss, outputs, and the error of an invalid loss.
+// What a program asks of a batch, and what the ranks report: options, metrics, loss, outputs, the error of an invalid
+// loss, and measured memory.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +7,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "penstock/base/ids.h"
 #include "penstock/base/split.h"
 #include "penstock/base/tensor.h"
 #include "penstock/model/batch_function.h"
@@ -141,6 +144,32 @@ class StepResult {
 
  private:
   std::shared_ptr<StepState> state_;
+};
+
+/// Peak activations and memory of a rank.
+struct RankPeak {
+  static constexpr std::string_view record_name = "RankPeak";  // sent to other ranks (transport/records.h)
+
+  WorldRank rank;
+  int measured = 0;   // largest number of live micro-batches since the pipeline was made
+  int predicted = 0;  // the same as counted by validate() for the executed schedules
+  /// Peak bytes of the live micro-batches, without the first training step: measured by observing allocations, and
+  /// predicted from one micro-batch (rank/held_bytes.h). 0 without PipelineOptions::count_bytes.
+  std::int64_t measured_bytes = 0;
+  std::int64_t predicted_bytes = 0;
+  /// Physical memory of the process that holds the rank, at present and at its peak: of all its ranks together,
+  /// including the libraries.
+  std::int64_t resident_bytes = 0;
+  std::int64_t peak_resident_bytes = 0;
+};
+
+/// Bytes of the activations of one micro-batch on one stage (rank/held_bytes.h), of the micro-batch with the most.
+struct StageBytes {
+  static constexpr std::string_view record_name = "StageBytes";  // sent to other ranks (transport/records.h)
+
+  StageId stage;
+  std::int64_t after_forward = 0;     // from F to B or I
+  std::int64_t after_input_grad = 0;  // from I to W; 0 if no B was split
 };
 
 }  // namespace penstock

@@ -6,7 +6,7 @@
 #include "penstock/base/error.h"
 #include "penstock/layers/thread_scopes.h"
 #include "penstock/rank/batch.h"
-#include "penstock/rank/invalid_search.h"
+#include "penstock/rank/job_results.h"
 #include "penstock/transport/device_hand_over.h"
 
 namespace penstock {
