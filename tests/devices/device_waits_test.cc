@@ -98,7 +98,7 @@ TEST(SilentRank, is_named_by_a_wait_for_a_device) {
                                  open_device_channels(WorldRank(0), stream_groups(), {}));
   std::optional<HeldStream> stopped(*device.stream());
   EXPECT_EQ(failure_of_wait(*rank, *device.stream()),
-            "rank 0 waits for the loss on its device, behind messages from rank 1, which has never answered (no sign "
+            "rank 0 waits for the loss on its device, after messages from rank 1, which has never answered (no sign "
             "of life for 0.04 s)");
   stopped.reset();
   EXPECT_EQ(failure_of_wait(*rank, *device.stream()), "[no error]");

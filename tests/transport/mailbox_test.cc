@@ -296,7 +296,7 @@ TEST(Deadline, a_silent_rank_is_named_with_its_last_known_position) {
     if (world.contacts[0].unanswered_ns == 0) world.contacts[0].unanswered_ns = now_ns();
   };
   const std::string text = failure_of([&] { world.take(2, 1, tag_of(2), "2RECV_F2"); });
-  EXPECT_NE(text.find(", waiting for rank 0, which has given no answer since 0.0 s, last at 0F2 in step 7 (no sign of "
+  EXPECT_NE(text.find(", waiting for rank 0, which has not responded for 0.0 s, last at 0F2 in step 7 (no sign of "
                       "life for 0.04 s)"),
             std::string::npos)
       << text;
@@ -549,7 +549,7 @@ TEST(Chain, describes_stale_and_missing_answers) {
     }
   } watch;
   EXPECT_EQ(WaitChain(watch, WorldRank(1)).text(1s),
-            "rank 1, which has given no answer since 5.0 s, last at 1F3, waiting for rank 0, which has never answered");
+            "rank 1, which has not responded for 5.0 s, last at 1F3, waiting for rank 0, which has never answered");
   EXPECT_EQ(WaitChain(watch, WorldRank(0)).moved_ns(), 0);
 }
 

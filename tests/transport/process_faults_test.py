@@ -29,7 +29,7 @@ class ProcessFaults(unittest.TestCase):
     def test_all_waiting_ranks_name_a_stopped_rank_which_may_continue(self):
         job = Job("stop", 3)
         self.assertEqual(job.code, 0, job.output)
-        self.assertRegex(job.notes[1], r"^rank 1 waits for 1RECV_F5 from rank 0, which has given no answer since "
+        self.assertRegex(job.notes[1], r"^rank 1 waits for 1RECV_F5 from rank 0, which has not responded for "
                          r"\d\.\d s, last at 0F5 \(no sign of life for 1 s\)$|^rank 1 waits for 1RECV_F5 from rank 0, "
                          r"which has never answered \(no sign of life for 1 s\)$")
         # Rank 1 may have failed a moment before rank 2: then it no longer waits.
@@ -48,7 +48,7 @@ class ProcessFaults(unittest.TestCase):
 
     def test_a_rank_that_sent_a_message_is_not_reported_as_never_answering(self):
         job = Job("heard", 2)
-        self.assertRegex(job.notes[1], r"^rank 1 waits for 1RECV_F5 from rank 0, which has given no answer since \d\.\d s, "
+        self.assertRegex(job.notes[1], r"^rank 1 waits for 1RECV_F5 from rank 0, which has not responded for \d\.\d s, "
                          r"last heard of at 0SEND_F0 in step 5012 \(no sign of life for 1 s\)$")
 
     def test_a_wait_for_a_rank_that_left_fails(self):

@@ -113,7 +113,7 @@ std::vector<CheckpointPlace> list_checkpoints(const std::string& folder, SystemC
   const int problem = list_names(calls, folder, names);
   if (problem != 0) {
     const std::string failed = say("the folder of checkpoints '", folder, "' cannot be read: ", error_text_of(problem));
-    // A folder that is not there, or is closed to this user, is a wrong one. Other errors are those of a disk.
+    // A folder that is not there, or is closed to this user, is a wrong one. Other errors come from a disk.
     if (is_absence(problem) || problem == EACCES) throw DataError(failed);
     throw Failure(failed);
   }

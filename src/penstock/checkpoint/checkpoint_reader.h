@@ -24,14 +24,14 @@ struct CheckpointPlace {
 };
 
 std::string checkpoint_name(std::int64_t step, std::int64_t attempt);
-/// By its name alone, whether or not it exists; none for the name of something else.
+/// By its name only, whether or not it exists; none for the name of something else.
 std::optional<CheckpointPlace> place_of_checkpoint(const std::string& path);
 
 /// All checkpoints in `folder`, complete or not, newest first. Temporary directories are not checkpoints. Throws
-/// DataError for a folder that is missing, is none or is closed to this user, and Failure where reading it fails.
+/// DataError for a folder that is missing, is none or is closed to this user, and Failure if reading it fails.
 std::vector<CheckpointPlace> list_checkpoints(const std::string& folder, SystemCalls& calls = SystemCalls::real());
 
-/// Whether something is at `path`; true where the system does not say, so that reading it will.
+/// Whether something is at `path`; true if the system does not say, so that reading it will.
 bool may_exist(const std::string& path);
 /// Whether `path` is one checkpoint, complete or not, and no folder of them.
 bool is_checkpoint(const std::string& path);
@@ -101,7 +101,7 @@ struct OpenedCheckpoint {
   bool may_be_whole = false;  // though it cannot be opened: NotReadable
 };
 
-/// Opens the checkpoint `path`. Throws nothing but what is no DataError.
+/// Opens the checkpoint `path`. Throws no DataError.
 OpenedCheckpoint open_checkpoint(const std::string& path, SystemCalls& calls = SystemCalls::real());
 
 /// Opens one checkpoint after the other, newest first, or `path` itself if it is one checkpoint. Leaves out those of a

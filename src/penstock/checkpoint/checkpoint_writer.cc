@@ -24,7 +24,7 @@ bool is_all(std::string_view text, std::string_view characters) {
   return !text.empty() && text.find_first_not_of(characters) == std::string_view::npos;
 }
 
-/// Whether a writer has given this name to a directory: ".tmp-STEP-DIGITS" or ".tmp-removed-DIGITS". The user may have
+/// Whether a writer chose this name for a directory: ".tmp-STEP-DIGITS" or ".tmp-removed-DIGITS". The user may have
 /// others that begin so.
 bool is_temporary_name(std::string_view name) {
   constexpr std::string_view decimal = "0123456789", hexadecimal = "0123456789abcdef";

@@ -85,7 +85,7 @@ class CheckpointWriter {
   std::string publish(Manifest manifest, const std::vector<CheckpointText>& texts);
   void require_files(const Manifest& manifest) const;
   std::string free_name(std::int64_t step) const;
-  /// None where it cannot be read, and may be complete.
+  /// None if it cannot be read, and may be complete.
   std::optional<bool> is_complete(const CheckpointPlace& place) const;
   void require_no_later(std::int64_t step) const;
   /// Whether the folder's path still leads to what this object has locked.

@@ -69,7 +69,7 @@ constexpr const char* pickle_converter =
     "safetensors.torch.save_file(torch.load('FILE.pt', weights_only=True), 'FILE.safetensors')";
 
 /// Whether a file with these first bytes is one of torch.save or TorchScript: a zip archive, or the pickle of older
-/// versions. Neither is the begin of a .safetensors file, whose header would be longer than possible.
+/// versions. Neither is the start of a .safetensors file, whose header would be longer than possible.
 bool holds_pickle(std::uint64_t first_bytes) {
   constexpr std::uint64_t zip = 0x04034b50, pickle = 0x0a8a0280;
   const std::uint64_t low = first_bytes & 0xffffffff, high = first_bytes >> 32;

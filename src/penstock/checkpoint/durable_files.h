@@ -122,7 +122,7 @@ OpenFile open_file(SystemCalls& calls, const std::string& path, int flags, mode_
 /// Locks an open file for this process; false if another process has locked it.
 bool lock_file(SystemCalls& calls, const OpenFile& file, const std::string& path);
 
-/// A file that is being written. `size` is that of the whole file, for messages. Long files are written to the disk
+/// A file that is being written. `size` is the whole file's, for messages. Long files are written to the disk
 /// while their later parts are being made. After a failure an incomplete file is left.
 class NewFile {
  public:

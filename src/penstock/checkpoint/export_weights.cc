@@ -85,7 +85,7 @@ std::map<std::string, std::string> metadata_of(const Checkpoint& checkpoint) {
 void require_outside_of_checkpoints(const std::string& path) {
   std::error_code ignored;
   const fs::path directory = fs::weakly_canonical(fs::absolute(path, ignored), ignored).parent_path();
-  // Other programs write files of the manifest's name, too: those of checkpoints begin with their seal.
+  // Other programs write files of the manifest's name, too: a checkpoint's begins with their seal.
   const std::string seal = sealed("").substr(0, sealed("").find(':'));
   std::string begin(seal.size(), '\0');
   std::ifstream(directory / manifest_name, std::ios::binary).read(begin.data(), std::ssize(begin));

@@ -17,7 +17,7 @@
 
 namespace penstock {
 
-/// XXH3 of 128 bits: it detects accidental damage of files, and is no protection against an attacker.
+/// XXH3 of 128 bits: it detects accidental damage of files, and does not protect against an attacker.
 struct Checksum {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -69,7 +69,7 @@ struct DataPosition {
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
 
-/// The settings on which the bits of results depend. Resuming with equal ones gives the bits of an undisturbed run.
+/// The settings on which the bits of results depend. Resuming with equal ones leads to the bits of an undisturbed run.
 struct BitSettings {
   std::int64_t micro_batches = 1;
   std::int64_t replicas = 1;

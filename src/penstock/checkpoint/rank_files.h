@@ -23,14 +23,14 @@ struct RankTensors {
   std::int64_t ranks = 1;  // of the pipeline
   std::vector<TensorBytes> model = {};
   std::vector<TensorBytes> optimizer = {};
-  std::set<std::string> trained = {};  // names of those of `model` that an optimiser may change
+  std::set<std::string> trained = {};  // names of the tensors of `model` that an optimiser may change
 };
 
 /// A copy of a rank's tensors, in one piece of memory, from which a checkpoint is written while training changes the
 /// originals. Not thread-safe.
 class RankSnapshot {
  public:
-  /// Copies all numbers of `tensors`. The memory of a former call is used again where it suffices.
+  /// Copies all numbers of `tensors`. The memory of a former call is used again if it suffices.
   void take(const RankTensors& tensors);
   /// Refers to the copy, until the next take().
   const RankTensors& tensors() const { return copy_; }
@@ -48,16 +48,16 @@ class SpoiledTensor : public Failure {
   using Failure::Failure;
 };
 
-/// What `values` of this type contain that cannot be mended: "not a number" or "infinite"; empty where nothing. NaN
+/// What `values` of this type contain that cannot be mended: "not a number" or "infinite"; empty if nothing. NaN
 /// cannot, in any tensor, and infinities cannot in a trained parameter. Buffers and frozen parameters may be masks,
 /// which consist of infinities, and the state of an optimiser may begin with them.
 std::string_view spoiled_values(TensorType type, std::span<const std::byte> values, bool is_trained);
 
 /// Writes a rank's files into `directory`, which CheckpointWriter::begin() has made, and waits for the disk: one for
 /// the model, one for the optimiser's state unless there is none. The checksums are taken from the memory. `metadata` is
-/// stored in the model's file, and the checksums of the tensors in both. Returns the records of the files, for CheckpointWriter::commit(). Throws Failure, which
-/// names the file, SpoiledTensor for values that cannot be mended, and ConfigError for tensors that the format does not
-/// hold.
+/// stored in the model's file, and the checksums of the tensors in both. Returns the records of the files, for
+/// CheckpointWriter::commit(). Throws Failure, which names the file, SpoiledTensor for values that cannot be mended, and
+/// ConfigError for tensors that the format does not support.
 std::vector<FileRecord> write_rank_files(SystemCalls& calls, const std::string& directory, const RankTensors& tensors,
                                          const std::map<std::string, std::string>& metadata);
 

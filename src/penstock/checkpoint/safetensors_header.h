@@ -72,7 +72,7 @@ struct ShardNumber {
   std::size_t count = 1;
 };
 
-/// "model-00001-of-00002.safetensors" of the stem "model": the names that Hugging Face gives to shards.
+/// "model-00001-of-00002.safetensors" of the stem "model": Hugging Face's names of shards.
 std::string shard_name(std::string_view stem, const ShardNumber& shard);
 
 struct TensorPlace {

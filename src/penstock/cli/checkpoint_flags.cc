@@ -16,7 +16,7 @@ namespace {
 constexpr const char* settings_file = "train.toml";
 constexpr const char* kernels_file = "kernels.txt";
 
-/// Refuses the empty text, which a script has given that uses a variable without a value.
+/// Refuses the empty text, which comes from a script that uses a variable without a value.
 CLI::Validator is_a_folder_name() {
   return {[](const std::string& text) {
             return std::string(text.empty() ? "an empty name of a folder: leave the flag out, or pass one" : "");
@@ -45,7 +45,7 @@ std::string text_called(const Checkpoint& checkpoint, const std::string& name) {
   return "";
 }
 
-/// The whole number at the begin of `text`, which is shortened by it; none if there is none above 0.
+/// The whole number at the start of `text`, which is shortened by it; none if there is none above 0.
 std::optional<std::int64_t> take_number(std::string_view& text) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

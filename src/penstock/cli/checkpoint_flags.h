@@ -37,7 +37,7 @@ struct CheckpointFlags {
   std::string max_time;
 
   void add_to(CLI::App& verb);
-  /// Completes and checks the flags: --resume DIR continues to write there where no other folder is given. Throws
+  /// Completes and checks the flags: --resume DIR continues to write there unless another folder is named. Throws
   /// ConfigError.
   void settle();
 
@@ -65,7 +65,7 @@ struct RecordedRun {
 HeldTensors tensors_of(const RecordedRun& recorded);
 
 /// The newest complete checkpoint that --resume names; none without it, and where `auto` finds none. Throws ConfigError
-/// where another --resume finds none.
+/// if another --resume finds none.
 std::optional<RecordedRun> recorded_run(const CheckpointFlags& flags);
 
 /// Sets what --schedule auto and tuned kernels leave to measuring, and on which bits depend, as the run had it.

@@ -58,11 +58,11 @@ class ConfiguredLine {
 };
 
 /// All flags of `verb` with their values as TOML, but for those called in `left_out` (without dashes). The output, read
-/// with --config, gives the same run.
+/// with --config, makes the same run.
 std::string config_text(const CLI::App& verb, const std::set<std::string>& left_out = {});
 
 /// The flags of `verb` called in `names` (without dashes) whose values differ from those in `stored`, which is a text
-/// of config_text(): "optimizer adam instead of sgd, lr 0.1 instead of 0.01"; empty where none does.
+/// of config_text(): "optimizer adam instead of sgd, lr 0.1 instead of 0.01"; empty if none does.
 std::string changed_flags(const CLI::App& verb, const std::set<std::string>& names, const std::string& stored);
 
 /// If --print-config was given, prints all flags of `verb` with their values as TOML (one process of a job only) and

@@ -12,14 +12,14 @@
 namespace penstock {
 namespace {
 
-/// Where a training goes on: at a step, or in the test behind all steps of an epoch.
+/// Where a training goes on: at a step, or in the test after all steps of an epoch.
 struct Begin {
   std::int64_t epoch = 0;
   std::int64_t step = 0;
   bool is_test = false;
 };
 
-/// Whether a line is that of a step or a test from `begin` on.
+/// Whether a line is about a step or a test from `begin` on.
 bool is_repeated(const std::string& line, const Begin& begin) {
   const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return false;

@@ -46,7 +46,7 @@ class Job {
 
   /// A pipeline of the network as the flags describe it at this time, with an optimiser unless it runs forward only.
   /// Measures what the flags leave to measuring, and writes the choice of the schedule "auto" to the flags. Collective.
-  /// Throws ConfigError if the pipeline is not that of the plan.
+  /// Throws ConfigError if the pipeline is not the plan's.
   std::unique_ptr<Pipeline> make_pipeline(const PipelineStart& start);
 
  private:

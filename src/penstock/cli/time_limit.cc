@@ -19,7 +19,7 @@ constexpr std::string_view time_forms =
     ": pass hours, minutes and seconds as 11:30:00, minutes and seconds as 90:00, or days and hours as 1-11, 1-11:30 "
     "or 1-11:30:00";
 
-/// A number of nothing but digits that is at most `most`; -1 for any other text.
+/// A number of digits only that is at most `most`; -1 for any other text.
 std::int64_t number_of_digits(std::string_view digits, std::int64_t most) {
   std::int64_t number = -1;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);

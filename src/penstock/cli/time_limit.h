@@ -1,4 +1,4 @@
-// Time limits of command lines, with the meaning that Slurm gives to them.
+// Time limits of command lines, which mean what they mean to Slurm.
 #pragma once
 
 #include <string>

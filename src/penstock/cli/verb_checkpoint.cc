@@ -44,7 +44,7 @@ struct ExportChoice {
 };
 
 /// Of a text like 500MB: parse_bytes(), and as well units in other cases or without their B, as 2g or 40KB, and plain
-/// numbers of bytes. Throws ConfigError if it is no positive number.
+/// numbers of bytes. Throws ConfigError if it is not a positive number.
 std::uint64_t parse_shard_size(const std::string& text) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   const auto begin = std::find_if_not(text.rbegin(), text.rend(), is_letter).base();

@@ -143,7 +143,7 @@ int run_job(const LaunchFlags& flags) {
                             " after ", outcome.cause, "; ", plural(limit.left(), "restart"), " left"));
     job.program = resuming_arguments(flags.job.program, train, newest != oldest);
     if (train.max_time.empty()) continue;
-    // The limit is that of the whole job, as the limit of the batch system is.
+    // The limit holds for the whole job, as the limit of the batch system does.
     const double left_s = parse_time_limit("--max-time", train.max_time) - s_since(begin_ns);
     job.program.insert(job.program.end(), {"--max-time", time_limit_text(left_s)});
   }
@@ -173,7 +173,7 @@ void check(const CLI::App& verb, const LaunchFlags& flags) {
   const LaunchedAs around = launched_as_whole();
   require<ConfigError>(around.size == 1, "this is process ", around.rank, " of ", around.size, " started by ",
                        around.by,
-                       ", and each would start a whole job: launch starts all ranks itself, so call launch alone");
+                       ", and each would start a whole job: launch starts all ranks itself, so call launch without it");
 }
 
 }  // namespace

@@ -215,7 +215,7 @@ void show_steps(const TrainFlags& flags, std::ostream& out, const Pipeline& pipe
   }
 }
 
-/// Reports where the weights of a training that has failed are.
+/// Reports where to find the weights of a training that has failed.
 void report_no_weights(const TrainFlags& flags, const World& world) {
   if (flags.save_weights.empty() || !world.is_main()) return;
   const bool continues = flags.checkpoints.writes();
@@ -223,7 +223,7 @@ void report_no_weights(const TrainFlags& flags, const World& world) {
            continues ? "continue with --resume " + flags.checkpoints.folder : "pass --checkpoint DIR to keep states"));
 }
 
-/// Writes --save-weights. Fails in all processes where the main one cannot write. Collective.
+/// Writes --save-weights. Fails in all processes if the main one cannot write. Collective.
 void save_state(const TrainFlags& flags, Pipeline& pipeline, World& world,
                 const std::optional<Vocabulary>& vocabulary) {
   world.run([&] {

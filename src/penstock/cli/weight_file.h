@@ -35,9 +35,9 @@ std::optional<Vocabulary> take_network(const WeightMetadata& metadata, const Hel
 void save_weights(const std::string& path, const ModelFlags& network, const SavedWeights& weights);
 
 /// Reads the file and sets the model, its sizes and the vocabulary in `network` from the metadata. Throws ConfigError,
-/// which names both values, if a flag that the user gave contradicts the file; flags that do not affect the weights'
+/// which names both values, if a flag that the user set contradicts the file; flags that do not affect the weights'
 /// shapes (--dropout, --norm-momentum) may differ. Throws DataError for settings that describe a larger network than
-/// the file's tensors are. A file of another program has no metadata: then the flags alone describe the network. Throws
+/// the file's tensors are. A file of another program has no metadata: then only the flags describe the network. Throws
 /// DataError for a file that cannot be read or has a later version, and for a part of a checkpoint (whole_weights.h).
 SavedWeights read_weights(const std::string& path, ModelFlags& network);
 

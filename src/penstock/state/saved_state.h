@@ -1,4 +1,4 @@
-// What a checkpoint takes from a pipeline and its ranks, and gives back: settings, numbers, and the tensors of each rank.
+// What a checkpoint takes from a pipeline and its ranks, and restores: settings, numbers, the tensors of each rank.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct RankReport {
   }
 };
 
-/// What a checkpoint records of the pipeline: the steps that were submitted, and the learning rate that the program has set.
+/// What a checkpoint records of the pipeline: the steps that were submitted, and the learning rate.
 struct StepsDone {
   std::int64_t steps = 0;
   std::optional<double> learning_rate = std::nullopt;
@@ -64,7 +64,7 @@ void add_loss_scaler(States& states, const LossScaler& scaler);
 /// None without fp16.
 std::optional<LossScaler::State> loss_scaler_in(const States& states);
 void add_learning_rate(States& states, std::optional<double> rate);
-/// None where the pipeline did not set it.
+/// None if the pipeline did not set it.
 std::optional<double> learning_rate_in(const States& states);
 
 /// The tensors whose owner a rank is: on replica 0, those of its stages, of a tie on the owner stage. Refers to the
@@ -82,11 +82,11 @@ class OwnedTensors {
   std::vector<torch::Tensor> memory_;  // keeps the bytes alive
 };
 
-/// Compares the checksums of all tensors that restore() reads. Throws DataError where one does not match.
+/// Compares the checksums of all tensors that restore() reads. Throws DataError if one does not match.
 void require_undamaged(RankRunner& runner, const Checkpoint& checkpoint);
 
 /// Reads everything of `checkpoint` that the rank's stages use into them, owned or not. Called on the rank's thread.
-/// Throws DataError where a checksum does not match, and ConfigError where the checkpoint's optimiser does not fit.
+/// Throws DataError if a checksum does not match, and ConfigError if the checkpoint's optimiser does not fit.
 /// Then some values have been replaced, and others not.
 void restore(RankRunner& runner, const Checkpoint& checkpoint);
 

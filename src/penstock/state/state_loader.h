@@ -23,7 +23,7 @@ std::string load_values(const RankContext& context, const Tag& tag, const RankSt
                         const std::map<std::string, torch::Tensor>& state);
 
 struct LoadedCheckpoint {
-  std::optional<Manifest> manifest = {};  // none where no checkpoint is usable
+  std::optional<Manifest> manifest = {};  // none if no checkpoint is usable
   std::set<std::string> damaged = {};     // directories that were skipped
 };
 

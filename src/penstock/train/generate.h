@@ -26,7 +26,7 @@ struct TokenPlace {
   std::uint64_t prompt = 0;
   std::uint64_t position = 0;
 };
-/// A random number in [0, 1), a function of `place` alone (a counter-based generator, Philox).
+/// A random number in [0, 1), a function of `place` only (a counter-based generator, Philox).
 double uniform_number(const TokenPlace& place);
 
 using Tokens = std::vector<std::int64_t>;

@@ -176,7 +176,7 @@ class HookList {
     for (const auto& hook : hooks_) ((*hook).*function)(arguments...);
   }
 
-  /// Whether a hook wants the outputs of tests (`least` = of_tests), or those of training steps too (of_all).
+  /// Whether a hook wants the outputs of tests (`least` = of_tests), or of training steps too (of_all).
   bool want_outputs(WantsOutputs least) const;
   /// Passes the outputs of a training step, or of a step of a test, to the hooks that want them, if this process has
   /// the outputs.

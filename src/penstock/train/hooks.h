@@ -32,7 +32,7 @@ std::unique_ptr<Hook> console_hook(std::ostream& out, const ConsoleOptions& opti
 std::unique_ptr<Hook> json_hook(std::ostream& out);
 
 /// Whether this process writes to a terminal, for ConsoleOptions::is_terminal. False if the job has several processes:
-/// mpirun gives its processes pseudo-terminals even when its own output goes to a file.
+/// mpirun starts its processes with pseudo-terminals even when its own output goes to a file.
 bool stdout_is_terminal();
 
 /// Writes an event file for TensorBoard into `directory`, which is created if it is missing; use one directory per run.
@@ -153,7 +153,7 @@ struct EarlyStop {
 };
 
 /// Stops the training when test results stop improving. Add it on every process. It does not restore the weights of the
-/// best test: those of the last step remain.
+/// best test: the last step's remain.
 class EarlyStopHook : public Hook {
  public:
   /// Throws ConfigError if patience is below 1 or least_progress is negative or not a number.

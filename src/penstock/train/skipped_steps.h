@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-/// What a training does where the loss of a step is infinite or not a number. Except with `go_on` the pipeline refuses
+/// What a training does if the loss of a step is infinite or not a number. Except with `go_on` the pipeline refuses
 /// such a step before any update (StepOptions::refuse_invalid_loss), so that the state is that before it.
 enum class OnNan {
   stop,      // throws InvalidLoss; a step that was submitted after it is not run
@@ -27,11 +27,11 @@ class SkippedSteps {
   explicit SkippedSteps(OnNan choice) : choice_(choice) {}
 
   bool refuses() const { return choice_ != OnNan::go_on; }
-  /// Whether training stops or returns where the next step is refused, so that the one behind it must not run.
+  /// Whether training stops or returns when the next step is refused, so that the one after it must not run.
   bool ends_at_next() const { return choice_ != OnNan::skip || in_a_row_ == most_in_a_row; }
 
   bool returns() const { return choice_ == OnNan::rollback; }
-  /// Adds a refused step, `step`, with `completed` steps before it, and returns its report. Throws InvalidLoss where
+  /// Adds a refused step, `step`, with `completed` steps before it, and returns its report. Throws InvalidLoss if
   /// training stops: with OnNan::stop, and where most_in_a_row steps were left out before it.
   SkippedStep add(const InvalidLoss& refusal, const StepReport& step, std::int64_t completed);
   /// Counts a step that was not refused.

@@ -189,7 +189,7 @@ bool Trainer::prepare_step(const TrainingPosition& next, std::optional<Pending>&
   const StepRequests now = std::exchange(requested_, {});
   if (pending) report(*pending, epoch);
   pending.reset();
-  // That report has ended the training after one more step, as it does where nothing was requested.
+  // That report has ended the training after one more step, as it does when nothing was requested.
   if (stopped_) return true;
   if (now.save && checkpoints_) checkpoints_->write(progress_, hooks_.states());
   if (now.stop) interrupted_ = StopRequest{*now.stop, now.signal};
@@ -268,7 +268,7 @@ void Trainer::end_epoch(const Limits& limits, Loader* test) {
 bool Trainer::interrupts_test() {
   if (!agreement_) return false;
   if (const auto all = agreement_->agree(stop_request(), StepKind::of_test)) requested_.add(*all);
-  // As in prepare_step(): a checkpoint holds no gradients. The training then ends behind the next update.
+  // As in prepare_step(): a checkpoint holds no gradients. The training then ends after the next update.
   if (!requested_.stop || pipeline_.has_gradients()) return false;
   const StepRequests now = std::exchange(requested_, {});
   interrupted_ = StopRequest{*now.stop, now.signal};

@@ -112,8 +112,8 @@ class DataPlane {
 
   /// Waits for the message with `tag` from `from`. `waiting_for` names the message in errors, e.g. "1RECV_F5".
   /// Throws TransportError when the peer, or a rank that the peer itself waits for, showed no sign of life for the
-  /// deadline, and in the other cases of liveness.h ("rank 1 waits for 1RECV_F5 from rank 0, which has given no answer
-  /// since 60.0 s, last at 0F5 in step 12 (no sign of life for 60 s)"). Throws WorldAborted, with the reason, when the
+  /// deadline, and in the other cases of liveness.h ("rank 1 waits for 1RECV_F5 from rank 0, which has not responded
+  /// for 60.0 s, last at 0F5 in step 12 (no sign of life for 60 s)"). Throws WorldAborted, with the reason, when the
   /// world has been aborted, and StepCancelled, with the reason, when the step that `tag` belongs to has been
   /// cancelled.
   virtual Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) = 0;
@@ -122,7 +122,7 @@ class DataPlane {
   /// meanwhile, because this work may wait for their transfers. To be called before the host waits for its device in
   /// any way, since nothing else ends such a wait when a rank is stopped. `what` names the wait in errors: "the loss".
   /// Throws TransportError when a rank showed no sign of life for the deadline, and in the other cases of liveness.h
-  /// ("rank 1 waits for the loss on its device, behind messages from rank 0, which ..."); and WorldAborted when the
+  /// ("rank 1 waits for the loss on its device, after messages from rank 0, which ..."); and WorldAborted when the
   /// world has been aborted: results of the device are then invalid. A device may compute for any time while the ranks
   /// live. Without device channels it does nothing: work then waits only for what has arrived, or for ranks of this
   /// process.

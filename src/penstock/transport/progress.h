@@ -244,7 +244,7 @@ struct WaitChain {
       return;
     }
     const std::int64_t asked = std::max(heard, contact.unanswered_ns);
-    out << ", which has given no answer since " << seconds_since(asked) << " s, last ";
+    out << ", which has not responded for " << seconds_since(asked) << " s, last ";
     if (const std::string place = last_place_of(status, contact); !place.empty())
       out << place;
     else
