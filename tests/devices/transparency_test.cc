@@ -13,6 +13,8 @@
 #include "penstock/transport/device_hand_over.h"
 #include "tests/runtime/deep_job.h"
 #include "tests/runtime/u_job.h"
+#include "tests/support/expect_same.h"
+#include "tests/support/pipeline_of.h"
 #include "tests/support/test_device.h"
 
 namespace penstock::test::transparency_test {
@@ -90,16 +92,13 @@ struct Training {
 /// Clipping, a step in parts, an average of weights, metrics and inference.
 std::map<std::string, torch::Tensor> results_of(const Training& training) {
   constexpr std::int64_t samples = 32;  // in micro-batches of 8 rows of 24 bytes, which begin where an allocation may
-  World world({.stages = training.stages, .replicas = training.replicas});
-  DeepNetwork network;
   PipelineOptions options;
   options.micro_batches = 4;
   options.schedule = "zb-h1";
   options.clip_norm = 0.05;
   options.seed = 3;
   options.device = training.device;
-  Pipeline pipeline(world, network, cross_entropy, options);
-  pipeline.optimize_with(adam());
+  PipelineOf<DeepNetwork> pipeline({.stages = training.stages, .replicas = training.replicas}, options, adam());
   WeightAverage average(pipeline, 0.5);
   torch::manual_seed(2);
   std::map<std::string, torch::Tensor> results;
@@ -129,9 +128,7 @@ TEST_P(OnDevices, clipping_parts_averages_metrics_and_inference_equal_the_cpu) {
     const auto expected = results_of({"cpu", 2, replicas});
     for (const int stages : {1, 2, 3}) {
       const auto got = results_of({GetParam(), stages, replicas});
-      ASSERT_EQ(got.size(), expected.size());
-      for (const auto& [name, value] : expected)
-        EXPECT_TRUE(torch::equal(got.at(name), value)) << name << ", p " << stages << ", d " << replicas;
+      expect_same(expected, got, say("p ", stages, ", d ", replicas));
     }
   }
 }
@@ -139,8 +136,6 @@ TEST_P(OnDevices, clipping_parts_averages_metrics_and_inference_equal_the_cpu) {
 TEST_P(OnDevices, no_thread_waits_for_a_device_within_a_step) {
   for (const char* schedule : {"1f1b", "zb-h1", "interleaved"})
     for (const int replicas : {1, 2}) {
-      World world({.stages = 2, .replicas = replicas});
-      UNetwork network;
       PipelineOptions options;
       options.micro_batches = 4;
       options.schedule = schedule;
@@ -148,8 +143,7 @@ TEST_P(OnDevices, no_thread_waits_for_a_device_within_a_step) {
       options.clip_norm = 1;
       options.partition = "uniform";
       options.device = c10::Device(GetParam());
-      Pipeline pipeline(world, network, cross_entropy, options);
-      pipeline.optimize_with(adam());
+      PipelineOf<UNetwork> pipeline({.stages = 2, .replicas = replicas}, options, adam());
       const torch::Tensor inputs = torch::randn({16, 2, 8}), targets = torch::arange(16) % 4;
       pipeline.train_step(inputs, targets).wait();  // this one also looks for layers that change their input
       pipeline.train_step(inputs, targets).wait();
@@ -253,8 +247,7 @@ std::map<std::string, torch::Tensor> values_of_ranks(const std::string& device, 
 TEST_P(OnDevices, the_program_reads_and_changes_tensors_of_ranks) {
   for (const Access access : {Access::reads_gradients, Access::reads_state, Access::changes_state}) {
     const auto expected = values_of_ranks("cpu", access), got = values_of_ranks(GetParam(), access);
-    ASSERT_EQ(got.size(), expected.size());
-    for (const auto& [name, value] : expected) EXPECT_TRUE(torch::equal(got.at(name), value)) << name;
+    expect_same(expected, got);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "penstock/kernels/cpu_kernels.h"
 #include "penstock/pipeline/pipeline.h"
 #include "tests/base/error_text.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::kernels_test {
 namespace {
@@ -74,13 +75,10 @@ struct Result {
 };
 
 Result trained(const Run& run) {
-  Network network;
-  World world({.stages = run.stages});
   PipelineOptions options{.micro_batches = 4, .schedule = run.schedule, .weight_gradients = run.weight_gradients};
   options.kernels = run.kernels;
   if (run.kernels == Kernels::tuned) options.kernel_selection = mixed_selection();
-  Pipeline pipeline(world, network, cross_entropy, options);
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.05); });
+  PipelineOf<Network> pipeline({.stages = run.stages}, options, torch_sgd(0.05));
   Result result;
   const auto [images, labels] = batch();
   for (int step = 0; step < 3; ++step) result.losses.push_back(pipeline.train_step(images, labels).loss());
@@ -136,12 +134,10 @@ TEST(TunedKernels, are_used_in_evaluation_and_inference) {
   std::vector<int> convolutions;
   for (const Kernels kernels : {Kernels::fixed, Kernels::tuned})
     for (const bool infers : {false, true}) {
-      Network network;
-      World world({.stages = 2});
       PipelineOptions options{.micro_batches = 1};
       options.kernels = kernels;
       if (kernels == Kernels::tuned) options.kernel_selection = mixed_selection();
-      Pipeline pipeline(world, network, cross_entropy, options);
+      PipelineOf<Network> pipeline({.stages = 2}, options);
       const CountedOperations counted;
       if (infers)
         pipeline.infer(images).wait();

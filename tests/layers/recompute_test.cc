@@ -7,6 +7,7 @@
 #include "penstock/model/dropout.h"
 #include "tests/base/error_text.h"
 #include "tests/runtime/trained.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::recompute_test {
 namespace {
@@ -461,12 +462,9 @@ TEST(Recompute, by_blocks_gives_the_same_bits) {
 /// Which parameters require gradients changes between steps: a first run must not use the answer of an earlier step.
 TEST(Recompute, gives_the_same_bits_while_layers_are_frozen_and_unfrozen) {
   const auto run = [](bool recompute) {
-    World world({.stages = 1});
-    ReadOften network;
     PipelineOptions options = options_of("gpipe", 2);
     options.recompute = recompute;
-    Pipeline pipeline(world, network, cross_entropy, options);
-    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+    PipelineOf<ReadOften> pipeline({.stages = 1}, options, torch_sgd(0.1));
     torch::manual_seed(3);
     const torch::Tensor inputs = torch::randn({8, 8}), targets = torch::arange(8) % 4;
     const auto step = [&] { pipeline.train_step(inputs, targets).wait(); };
@@ -509,10 +507,7 @@ struct Deciding : Cell {
 };
 
 TEST(Recompute, rejects_gradients_that_depend_on_data) {
-  Deciding network;
-  World world({.stages = 1});
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .schedule = "gpipe"});
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  PipelineOf<Deciding> pipeline({.stages = 1}, {.micro_batches = 4, .schedule = "gpipe"}, torch_sgd(0.1));
   // The calls in F pass no gradient, none, one and one; those in B do the same.
   const std::string text = test::error_text<RankFailure>([&] {
     pipeline.train_step(torch::randn({8, 8}), torch::arange(8) % 4).wait();

@@ -5,6 +5,8 @@
 #include "penstock/model/dropout.h"
 #include "penstock/penstock.h"
 #include "tests/runtime/split_1f1b.h"
+#include "tests/support/expect_same.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::split_backward_test {
 namespace {
@@ -88,29 +90,14 @@ struct Odd : Cell {
   }
 };
 
-struct Outcome {
-  std::vector<double> losses;
-  std::map<std::string, torch::Tensor> state;
-};
-
 template <class Network>
-Outcome train(int stages, const PipelineOptions& options, const torch::Tensor& inputs) {
-  World world({.stages = stages});
-  Network network;
-  Pipeline pipeline(world, network, cross_entropy, options);
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
-  Outcome outcome;
+Trained train(int stages, const PipelineOptions& options, const torch::Tensor& inputs) {
+  PipelineOf<Network> pipeline({.stages = stages}, options, torch_sgd(0.1));
+  Trained outcome;
   const torch::Tensor targets = torch::arange(inputs.size(0)) % 4;
   for (int step = 0; step < 3; ++step) outcome.losses.push_back(pipeline.train_step(inputs, targets).loss());
   outcome.state = pipeline.state();
   return outcome;
-}
-
-void expect_same(const Outcome& expected, const Outcome& got, const std::string& what) {
-  EXPECT_EQ(expected.losses, got.losses) << what;
-  ASSERT_EQ(expected.state.size(), got.state.size());
-  for (const auto& [name, value] : expected.state)
-    EXPECT_TRUE(torch::equal(value, got.state.at(name))) << what << ": " << name;
 }
 
 torch::Tensor images() {
@@ -134,7 +121,7 @@ template <class Network>
 void expect_split_equals_whole(const torch::Tensor& inputs, int most_stages) {
   for (int stages = 1; stages <= most_stages; ++stages)
     for (int m : {1, 4}) {
-      const Outcome whole = train<Network>(stages, options_of("1f1b", m), inputs);
+      const Trained whole = train<Network>(stages, options_of("1f1b", m), inputs);
       for (int lag : {0, 1, m}) {
         PipelineOptions options = options_of("", m);
         options.custom = split_1f1b({.ranks = stages, .micro_batches = m}, lag);
@@ -182,7 +169,7 @@ void expect_autograds_gradients(const torch::Tensor& inputs) {
     for (const WeightGradients mode : {WeightGradients::stream, WeightGradients::fused}) {
       PipelineOptions options = options_of("1f1b", m);
       options.weight_gradients = mode;
-      const Outcome pipeline = train<Network>(2, options, inputs);
+      const Trained pipeline = train<Network>(2, options, inputs);
       for (const auto& [name, value] : plain)
         EXPECT_TRUE(torch::allclose(value, pipeline.state.at(name), 1e-4, 1e-6)) << name << " m " << m;
     }
@@ -208,7 +195,7 @@ TEST(SplitBackward, fused_is_the_same_for_all_schedules_and_partitions) {
   for (int m : {1, 3, 4}) {
     PipelineOptions options = options_of("gpipe", m);
     options.weight_gradients = WeightGradients::fused;
-    const Outcome one = train<Mixed>(1, options, images());
+    const Trained one = train<Mixed>(1, options, images());
     for (const char* schedule : {"gpipe", "1f1b", "sequential"})
       for (int stages : {1, 2, 3}) {
         options.schedule = schedule;
@@ -218,22 +205,19 @@ TEST(SplitBackward, fused_is_the_same_for_all_schedules_and_partitions) {
 }
 
 TEST(SplitBackward, fused_equals_stream_up_to_rounding) {
-  const Outcome stream = train<Mixed>(2, options_of("1f1b", 4), images());
+  const Trained stream = train<Mixed>(2, options_of("1f1b", 4), images());
   PipelineOptions options = options_of("1f1b", 4);
   options.weight_gradients = WeightGradients::fused;
-  const Outcome fused = train<Mixed>(2, options, images());
+  const Trained fused = train<Mixed>(2, options, images());
   for (const auto& [name, value] : stream.state)
     EXPECT_TRUE(torch::allclose(value, fused.state.at(name), 1e-4, 1e-5)) << name;
 }
 
 TEST(SplitBackward, fused_under_a_memory_limit_keeps_the_limit) {
-  World world({.stages = 2});
-  Mixed network;
   PipelineOptions options = options_of("1f1b", 6);
   options.weight_gradients = WeightGradients::fused;
   options.memory_limit = TimesOf1F1B{1.5};
-  Pipeline pipeline(world, network, cross_entropy, options);
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  PipelineOf<Mixed> pipeline({.stages = 2}, options, torch_sgd(0.1));
   pipeline.train_step(images(), torch::arange(11) % 4).wait();
   for (const RankPeak& peak : Profiler(pipeline).local_peaks()) {
     EXPECT_EQ(peak.measured, peak.predicted);
@@ -263,7 +247,7 @@ TEST(SplitBackward, works_with_frozen_weights) {
   };
   torch::manual_seed(4);
   const torch::Tensor inputs = torch::randn({8, 8});
-  const Outcome whole = train<PartlyFrozen>(1, options_of("1f1b", 4), inputs);
+  const Trained whole = train<PartlyFrozen>(1, options_of("1f1b", 4), inputs);
   PipelineOptions options = options_of("", 4);
   options.custom = split_1f1b({.ranks = 1, .micro_batches = 4}, 2);
   expect_same(whole, train<PartlyFrozen>(1, options, inputs), "partly frozen");

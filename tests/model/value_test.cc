@@ -5,6 +5,7 @@
 
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::value_test {
 namespace {
@@ -72,9 +73,7 @@ TEST(Value, attention_without_apply_equals_standalone_in_a_pipeline) {
 // Otherwise a longer sequence would be treated as more samples.
 TEST(Value, refuses_a_shape_other_than_that_of_the_sample) {
   torch::manual_seed(3);
-  Classifier network;
-  World world({.stages = 2});
-  Pipeline pipeline(world, network, cross_entropy, {.example_inputs = {torch::zeros({1, 5}, torch::kInt64)}});
+  PipelineOf<Classifier> pipeline({.stages = 2}, {.example_inputs = {torch::zeros({1, 5}, torch::kInt64)}});
   EXPECT_EQ(pipeline.infer(torch::randint(11, {4, 5})).output().size(0), 4);
   const std::string text = error_text<Failure>([&] {
     static_cast<void>(pipeline.infer(torch::randint(11, {4, 10})).output());

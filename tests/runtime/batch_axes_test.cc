@@ -4,6 +4,8 @@
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
 #include "tests/model/auto_encoder.h"
+#include "tests/support/expect_same.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::batch_axes_test {
 namespace {
@@ -13,10 +15,6 @@ using Named = std::map<std::string, torch::Tensor>;
 void expect_near(const Named& a, const Named& b) {
   for (const auto& [name, value] : a)
     EXPECT_LT((value - b.at(name)).norm().item<double>(), 1e-5 * (1 + value.norm().item<double>())) << name;
-}
-
-void expect_equal(const Named& a, const Named& b) {
-  for (const auto& [name, value] : a) EXPECT_TRUE(value.equal(b.at(name))) << name;
 }
 
 Named weights_of(Cell& network) {
@@ -117,10 +115,8 @@ TEST(BatchAxes, other_sample_dimensions_and_whole_inputs_equal_the_plain_loop) {
 
   std::optional<Named> first;
   for (const Layout& layout : layouts) {
-    World world({.stages = layout.stages, .replicas = layout.replicas});
-    TimeFirst network;
-    Pipeline pipeline(world, network, two_targets_loss, time_first_options(layout));
-    pipeline.optimize_with([](auto p) { return torch::optim::SGD(p, 0.1); });
+    PipelineOf<TimeFirst> pipeline({.stages = layout.stages, .replicas = layout.replicas}, time_first_options(layout),
+                                   torch_sgd(0.1), two_targets_loss);
     const InferResult result = pipeline.infer(inputs);
     ASSERT_EQ(result.output().sizes(), logits.sizes());
     EXPECT_TRUE(torch::allclose(result.output(), logits, 1e-4, 1e-5));
@@ -137,13 +133,11 @@ TEST(BatchAxes, other_sample_dimensions_and_whole_inputs_equal_the_plain_loop) {
     const Named state = pipeline.state();
     expect_near(trained, state);
     if (!first) first = state;
-    expect_equal(*first, state);
+    expect_same(*first, state);
   }
   for (const Layout& layout : {Layout{2, 2, 2}, {1, 3, 2}}) {
-    World world({.stages = layout.stages, .replicas = layout.replicas});
-    TimeFirst network;
-    Pipeline pipeline(world, network, two_targets_loss, time_first_options(layout));
-    pipeline.optimize_with([](auto p) { return torch::optim::SGD(p, 0.1); });
+    PipelineOf<TimeFirst> pipeline({.stages = layout.stages, .replicas = layout.replicas}, time_first_options(layout),
+                                   torch_sgd(0.1), two_targets_loss);
     EXPECT_TRUE(torch::allclose(pipeline.infer(inputs).output(), logits, 1e-4, 1e-5));
     EXPECT_NEAR(pipeline.train_step(inputs, targets).loss(), loss, 1e-4);
     expect_near(trained, pipeline.state());
@@ -156,10 +150,8 @@ TEST(BatchAxes, targets_may_be_missing) {
   const auto [loss, trained] =
       plain_step<AutoEncoder>({x}, [&](const Tensors& outputs) { return (outputs[0] - x).square().sum() / 10; });
   for (const Layout& layout : {Layout{1}, {2}, {2, 2, 2}, {2, 1, 4, "zb-h1"}}) {
-    World world({.stages = layout.stages, .replicas = layout.replicas});
-    AutoEncoder network;
-    Pipeline pipeline(world, network, reconstruction, options_for(layout));
-    pipeline.optimize_with([](auto p) { return torch::optim::SGD(p, 0.1); });
+    PipelineOf<AutoEncoder> pipeline({.stages = layout.stages, .replicas = layout.replicas}, options_for(layout),
+                                     torch_sgd(0.1), reconstruction);
     EXPECT_NEAR(pipeline.evaluate(x, {}).loss(), loss, 1e-5);
     const StepResult result = pipeline.train_step(x, BatchTensors::none(10));
     EXPECT_NEAR(result.loss(), loss, 1e-5);

@@ -5,6 +5,7 @@
 #include "penstock/rank/batch.h"
 #include "tests/runtime/small_job.h"
 #include "tests/runtime/trained.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::batch_layout_test {
 namespace {
@@ -22,13 +23,10 @@ std::pair<torch::Tensor, torch::Tensor> even_batch() {
 }
 
 Trained train_reduced(const ReducedCase& one) {
-  World world({.stages = 2, .replicas = one.replicas});
-  SmallNetwork network;
   PipelineOptions options;
   options.micro_batches = 3;
   options.loss_reduction = {one.reduction, one.replica_reduction, one.reported_loss};
-  Pipeline pipeline(world, network, cross_entropy, options);
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  PipelineOf<SmallNetwork> pipeline({.stages = 2, .replicas = one.replicas}, options, torch_sgd(0.1));
   Trained trained;
   const auto [inputs, targets] = even_batch();
   for (int step = 0; step < 4; ++step) trained.losses.push_back(pipeline.train_step(inputs, targets).loss());
@@ -73,11 +71,9 @@ TEST(Reductions, the_reported_loss_is_independent_of_the_gradients) {
 
 // A batch of 3 samples leaves one of four replicas without samples; the others are averaged.
 TEST(Reductions, averages_do_not_count_a_replica_without_samples) {
-  World world({.stages = 1, .replicas = 4});
-  SmallNetwork network;
-  Pipeline pipeline(world, network, cross_entropy,
-                    {.micro_batches = 2, .loss_reduction = {.reduction = Reduction::sum}});
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  PipelineOf<SmallNetwork> pipeline({.stages = 1, .replicas = 4},
+                                    {.micro_batches = 2, .loss_reduction = {.reduction = Reduction::sum}},
+                                    torch_sgd(0.1));
   const StepResult result = pipeline.train_step(torch::zeros({3, 12}), torch::ones({3}, torch::kInt64));
   EXPECT_NEAR(result.loss(), result.loss_sum() / 3, 1e-5);
 }
@@ -123,15 +119,13 @@ struct HalfFrozen : Cell {
 
 /// Trains from buffers for inputs and targets, which a loader overwrites for every step.
 Trained train_from_buffers(const ReusedCase& one, bool overwrites) {
-  World world({.stages = 2});
-  HalfFrozen network;
   PipelineOptions options;
   options.inputs = 2;
   options.schedule = one.schedule;
   options.micro_batches = one.micro_batches;
   options.recompute = one.recompute;
   std::counting_semaphore<> gate(0);
-  Pipeline pipeline(world, network, gated_loss(gate, one.micro_batches), options);
+  PipelineOf<HalfFrozen> pipeline({.stages = 2}, options, gated_loss(gate, one.micro_batches));
   pipeline.freeze("frozen");
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   Trained trained;

@@ -6,6 +6,7 @@
 
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/penstock.h"
+#include "tests/support/expect_same.h"
 #include "tests/support/temporary_folder.h"
 
 namespace penstock::test::checkpoint_state_test {
@@ -57,11 +58,6 @@ struct Job {
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 std::size_t checkpoints_in(const std::string& folder) { return list_checkpoints(folder).size(); }
-
-void expect_same(const State& one, const State& other) {
-  ASSERT_EQ(one.size(), other.size());
-  for (const auto& [name, value] : one) EXPECT_TRUE(value.equal(other.at(name))) << name;
-}
 
 class CheckpointState : public testing::Test {
  protected:

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/runtime/deep_job.h"
+#include "tests/support/expect_same.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::clip_norm_test {
 namespace {
@@ -29,15 +31,12 @@ std::pair<torch::Tensor, torch::Tensor> batch() {
 }
 
 Clipped train(const ClippedCase& one) {
-  World world({.stages = one.stages, .replicas = one.replicas});
-  DeepNetwork network;
   PipelineOptions options;
   options.micro_batches = 4 / one.replicas;
   options.schedule = one.schedule;
   options.clip_norm = one.clip_norm;
   options.seed = 5;
-  Pipeline pipeline(world, network, cross_entropy, options);
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1); });
+  PipelineOf<DeepNetwork> pipeline({.stages = one.stages, .replicas = one.replicas}, options, torch_sgd(1));
   Clipped outcome;
   outcome.initial = pipeline.state();
   const auto [inputs, targets] = batch();
@@ -57,8 +56,7 @@ TEST(ClipNorm, is_bitwise_the_same_for_every_partition_and_schedule) {
       const Clipped other = train({schedule, stages});
       EXPECT_EQ(alone.norms, other.norms) << schedule << " p " << stages;
       EXPECT_EQ(alone.losses, other.losses) << schedule << " p " << stages;
-      for (const auto& [name, value] : alone.parameters)
-        EXPECT_TRUE(torch::equal(value, other.parameters.at(name))) << schedule << " p " << stages << " " << name;
+      expect_same(alone.parameters, other.parameters, say(schedule, " p ", stages));
     }
 }
 
@@ -166,13 +164,10 @@ struct Complex : Cell {
 // The norm of a complex gradient is the norm of its real and imaginary parts.
 TEST(ClipNorm, of_complex_parameters_equals_a_plain_step) {
   for (const auto& [stages, replicas] : {std::pair{1, 1}, {3, 1}, {2, 2}}) {
-    World world({.stages = stages, .replicas = replicas});
-    Complex network;
     PipelineOptions options;
     options.clip_norm = 0.1;
     options.partition = "uniform";
-    Pipeline pipeline(world, network, cross_entropy, options);
-    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1); });
+    PipelineOf<Complex> pipeline({.stages = stages, .replicas = replicas}, options, torch_sgd(1));
     auto before = pipeline.state();
     const auto [inputs, targets] = batch();
     const double norm = pipeline.train_step(inputs, targets).gradient_norm();

@@ -13,6 +13,7 @@
 #include "tests/base/error_text.h"
 #include "tests/runtime/fragile.h"
 #include "tests/runtime/small_job.h"
+#include "tests/support/expect_same.h"
 
 namespace penstock::test::failures_test {
 namespace {
@@ -46,11 +47,6 @@ struct Job {
 
 std::string message_of(const std::function<void()>& action) {
   return test::error_text<std::exception>([&] { action(); });
-}
-
-void expect_equal(const std::map<std::string, torch::Tensor>& one, const std::map<std::string, torch::Tensor>& other) {
-  ASSERT_EQ(one.size(), other.size());
-  for (const auto& [name, value] : one) EXPECT_TRUE(value.equal(other.at(name))) << name;
 }
 
 TEST(Failures, an_unread_failure_of_the_last_step_is_logged_and_thrown_by_finish) {
@@ -90,10 +86,10 @@ TEST(Failures, a_step_that_fails_in_forward_is_cancelled_and_the_pipeline_remain
     EXPECT_EQ(message_of([&] { broken.step(1).loss(); }),
               say("rank 1 (stage 1) failed at 1F", at, " of step ", at + 1, ": the layer broke"));
     broken.forwards_until_failure = 1 << 30;
-    expect_equal(broken.pipeline->state(), whole.pipeline->state());
+    expect_same(broken.pipeline->state(), whole.pipeline->state());
   }
   EXPECT_EQ(broken.step(2).loss(), whole.step(2).loss());
-  expect_equal(broken.pipeline->state(), whole.pipeline->state());
+  expect_same(broken.pipeline->state(), whole.pipeline->state());
 }
 
 TEST(Failures, a_wrong_width_leaves_the_pipeline_usable) {
@@ -102,12 +98,12 @@ TEST(Failures, a_wrong_width_leaves_the_pipeline_usable) {
   const auto before = job.pipeline->state();
   const auto infer = [&](std::int64_t width) { return job.pipeline->infer(torch::ones({8, width})).output().sizes(); };
   EXPECT_THROW(infer(13), Failure);
-  expect_equal(job.pipeline->state(), before);
+  expect_same(job.pipeline->state(), before);
   EXPECT_THROW(infer(5), Failure);
   EXPECT_THROW(job.pipeline->evaluate(torch::ones({8, 13}), torch::zeros({8}, torch::kInt64)).loss(), Failure);
   EXPECT_THROW(job.pipeline->train_step(torch::ones({8, 13}), torch::zeros({8}, torch::kInt64)).loss(), Failure);
   EXPECT_EQ(infer(12), (std::vector<std::int64_t>{8, 4}));
-  expect_equal(job.pipeline->state(), before);
+  expect_same(job.pipeline->state(), before);
   EXPECT_GT(job.step(1).loss(), 0);
 }
 

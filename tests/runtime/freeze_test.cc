@@ -1,6 +1,7 @@
 // Frozen parameters: they do not change, and no gradients are computed or sent for them; frozen from the start or
 // later.
 #include "tests/runtime/trained.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::freeze_test {
 namespace {
@@ -51,9 +52,7 @@ void optimize(Pipeline& pipeline) {
 
 TEST(FrozenParameters, frozen_from_the_start_do_not_change) {
   for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
-    World world({.stages = 3});
-    FrozenFirst network;
-    Pipeline pipeline(world, network, cross_entropy, options_of(schedule));
+    PipelineOf<FrozenFirst> pipeline({.stages = 3}, options_of(schedule));
     optimize(pipeline);
     const auto before = pipeline.state();
     run(pipeline, 3);
@@ -84,12 +83,10 @@ TEST(FrozenParameters, of_a_standalone_network_stay_frozen) {
 
 /// Frozen for steps 2 and 3 of 5; the result must not depend on `stages`.
 Trained freeze_and_thaw(int stages, const std::string& schedule, bool recompute) {
-  World world({.stages = stages});
-  Three network;
   PipelineOptions options = options_of(schedule);
   if (stages == 1) options.partition = "uniform";
   options.recompute = recompute;
-  Pipeline pipeline(world, network, cross_entropy, options);
+  PipelineOf<Three> pipeline({.stages = stages}, options);
   optimize(pipeline);
   Trained trained;
   run(pipeline, 1);
@@ -124,9 +121,7 @@ TEST(FrozenParameters, can_be_frozen_and_unfrozen_between_steps) {
 }
 
 TEST(FrozenParameters, frozen_from_the_start_can_train_later) {
-  World world({.stages = 3});
-  FrozenFirst network;
-  Pipeline pipeline(world, network, cross_entropy, options_of("1f1b"));
+  PipelineOf<FrozenFirst> pipeline({.stages = 3}, options_of("1f1b"));
   optimize(pipeline);
   run(pipeline, 1);
   const auto before = pipeline.state();
@@ -136,11 +131,9 @@ TEST(FrozenParameters, frozen_from_the_start_can_train_later) {
 }
 
 TEST(FrozenParameters, need_their_full_names) {
-  World world({.stages = 1});
-  Three network;
   PipelineOptions options = options_of("gpipe");
   options.partition = "uniform";
-  Pipeline pipeline(world, network, cross_entropy, options);
+  PipelineOf<Three> pipeline({.stages = 1}, options);
   optimize(pipeline);
   for (const char* wrong : {"fourth", "first.weights", "fir", "relu"})
     EXPECT_THROW(pipeline.freeze(wrong), ConfigError) << wrong;

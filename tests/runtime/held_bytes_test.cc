@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/penstock.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::held_bytes_test {
 namespace {
@@ -195,10 +196,7 @@ TEST(HeldBytes, of_parameter_gradients_are_those_that_came_too_early) {
 }
 
 TEST(HeldBytes, are_not_counted_unless_requested) {
-  World world({.stages = 2});
-  TwoStages network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  PipelineOf<TwoStages> pipeline({.stages = 2}, {.micro_batches = 2}, torch_sgd(0.1));
   for (int step = 0; step < 2; ++step) pipeline.train_step(torch::ones({4, 8}), torch::arange(4)).wait();
   for (const RankPeak& peak : Profiler(pipeline).local_peaks()) {
     EXPECT_EQ(peak.measured_bytes, 0);

@@ -7,6 +7,7 @@
 #include "penstock/pipeline/profiler.h"
 #include "tests/base/error_text.h"
 #include "tests/runtime/small_job.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::infer_test {
 namespace {
@@ -34,10 +35,8 @@ struct Shape {
 TEST(Infer, gives_all_rows_in_order_for_any_batch_and_placement) {
   for (const Shape& shape : {Shape{"gpipe", 1, 1, 4}, Shape{"1f1b", 2, 1, 4}, Shape{"1f1b", 4, 1, 4},
                              Shape{"interleaved", 2, 2, 4}, Shape{"zb-v", 2, 2, 4}, Shape{"sequential", 3, 1, 2}}) {
-    SmallNetwork network;
-    World world({.stages = shape.stages});
-    Pipeline pipeline(
-        world, network, cross_entropy,
+    PipelineOf<SmallNetwork> pipeline(
+        {.stages = shape.stages},
         {.micro_batches = shape.micro_batches, .schedule = shape.schedule, .chunks = shape.chunks, .seed = 5});
     for (const std::int64_t count : {9, 1, 3, 4, 16}) {
       const InferResult result = pipeline.infer(rows(count));
@@ -58,9 +57,7 @@ TEST(Infer, gives_all_rows_in_order_for_any_batch_and_placement) {
 TEST(Infer, has_the_bits_of_one_stage) {
   torch::Tensor alone;
   for (const int stages : {1, 2, 3, 4}) {
-    SmallNetwork network;
-    World world({.stages = stages});
-    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 5});
+    PipelineOf<SmallNetwork> pipeline({.stages = stages}, {.micro_batches = 4, .seed = 5});
     const torch::Tensor output = pipeline.infer(rows(9)).output();
     if (stages == 1) alone = output;
     EXPECT_TRUE(torch::equal(alone, output)) << stages;
@@ -84,9 +81,7 @@ struct ManyOutputs : Cell {
 
 TEST(Infer, returns_outputs_of_any_number_and_kind_in_evaluation_mode) {
   for (const int stages : {1, 2}) {
-    ManyOutputs network;
-    World world({.stages = stages});
-    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 3, .partition = "uniform", .seed = 5});
+    PipelineOf<ManyOutputs> pipeline({.stages = stages}, {.micro_batches = 3, .partition = "uniform", .seed = 5});
     const Tensors outputs = pipeline.infer(rows(7)).outputs();
     ASSERT_EQ(outputs.size(), 4U);
     EXPECT_EQ(outputs[0].sizes(), (torch::IntArrayRef{7, 6}));
@@ -111,9 +106,7 @@ TEST(Infer, outputs_belong_to_the_caller) {
 }
 
 TEST(Infer, replicas_share_the_rows_or_take_all_of_them) {
-  SmallNetwork network;
-  World world({.stages = 2, .replicas = 3});
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .seed = 5});
+  PipelineOf<SmallNetwork> pipeline({.stages = 2, .replicas = 3}, {.micro_batches = 2, .seed = 5});
   for (const ReplicaInput replicas : {ReplicaInput::share, ReplicaInput::each})
     for (const std::int64_t count : {9, 2, 1}) {
       const torch::Tensor output = pipeline.infer(rows(count), {.replicas = replicas}).output();
@@ -137,9 +130,7 @@ TEST(Infer, runs_between_training_steps) {
 }
 
 TEST(Infer, many_may_be_in_flight) {
-  SmallNetwork network;
-  World world({.stages = 2});
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .seed = 5});
+  PipelineOf<SmallNetwork> pipeline({.stages = 2}, {.micro_batches = 2, .seed = 5});
   std::vector<InferResult> results;
   for (std::int64_t count = 1; count <= 30; ++count) results.push_back(pipeline.infer(rows(count)));
   for (std::int64_t count = 1; count <= 30; ++count) {

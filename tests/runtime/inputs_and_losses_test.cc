@@ -4,6 +4,7 @@
 
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
+#include "tests/support/pipeline_of.h"
 #include "tests/support/trained.h"
 
 namespace penstock::test::inputs_and_losses_test {
@@ -40,15 +41,13 @@ struct Case {
 };
 
 Trained train_two(const Case& one) {
-  World world({.stages = one.stages, .replicas = one.replicas});
-  TwoInTwoOut network;
   PipelineOptions options;
   options.inputs = 2;
   options.micro_batches = one.micro_batches;
   options.schedule = one.schedule;
   options.partition = "uniform";
-  Pipeline pipeline(world, network, both_outputs, options);
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  PipelineOf<TwoInTwoOut> pipeline({.stages = one.stages, .replicas = one.replicas}, options, torch_sgd(0.1),
+                                   both_outputs);
   torch::manual_seed(1);
   const Tensors inputs{torch::randn({10, 6}), torch::arange(10) % 3};
   Trained trained;
@@ -71,9 +70,7 @@ TEST(SeveralInputsAndOutputs, are_the_same_for_every_partition) {
 }
 
 TEST(SeveralInputsAndOutputs, another_number_of_inputs_is_an_error) {
-  World world({.stages = 2});
-  TwoInTwoOut network;
-  Pipeline pipeline(world, network, both_outputs, {.inputs = 2, .partition = "uniform"});
+  PipelineOf<TwoInTwoOut> pipeline({.stages = 2}, {.inputs = 2, .partition = "uniform"}, both_outputs);
   EXPECT_THROW(pipeline.evaluate(torch::randn({4, 6}), torch::zeros({4}, torch::kInt64)), ConfigError);
 }
 
@@ -154,10 +151,8 @@ TEST(MaskedTargets, have_no_weight) {
   loss.backward();
   optimizer.step();
   for (const int replicas : {1, 2}) {
-    World world({.stages = 3, .replicas = replicas});
-    Tokens network;
-    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4 / replicas, .partition = "uniform"});
-    pipeline.optimize_with([](auto p) { return torch::optim::SGD(p, 0.5); });
+    PipelineOf<Tokens> pipeline({.stages = 3, .replicas = replicas},
+                                {.micro_batches = 4 / replicas, .partition = "uniform"}, torch_sgd(0.5));
     const StepResult result = pipeline.train_step(tokens, targets);
     EXPECT_NEAR(result.loss(), loss.item<double>(), 1e-6);
     EXPECT_EQ(result.weight(), 18);
@@ -176,13 +171,10 @@ TEST(Losses, without_a_function_are_an_error) {
 }
 
 TEST(Losses, that_are_not_scalars_are_an_error) {
-  World world({.stages = 2});
-  Tokens network;
   Loss rows = cross_entropy;
   rows.name = "rows";
   rows.sum = [](const torch::Tensor& output, const torch::Tensor&) { return output.flatten(1).sum(1); };
-  Pipeline pipeline(world, network, rows, {.micro_batches = 2, .partition = "uniform"});
-  pipeline.optimize_with([](auto p) { return torch::optim::SGD(p, 0.5); });
+  PipelineOf<Tokens> pipeline({.stages = 2}, {.micro_batches = 2, .partition = "uniform"}, torch_sgd(0.5), rows);
   const auto [tokens, targets] = masked_batch();
   const std::string text =
       error_text<RankFailure>([&, inputs = tokens, wanted = targets] { pipeline.train_step(inputs, wanted).loss(); });

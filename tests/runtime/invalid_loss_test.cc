@@ -10,6 +10,7 @@
 #include "penstock/model/random_place.h"
 #include "tests/runtime/fragile.h"
 #include "tests/runtime/overflowing.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::invalid_loss_test {
 namespace {
@@ -134,10 +135,7 @@ struct Frozen : Cell {
 };
 
 TEST(InvalidLoss, restores_stages_that_wait_for_no_gradients) {
-  World world({.stages = 3});
-  Frozen network;
-  Pipeline pipeline(world, network, spoiled(std::nan("")), {.micro_batches = 4});
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  PipelineOf<Frozen> pipeline({.stages = 3}, {.micro_batches = 4}, torch_sgd(0.1), spoiled(std::nan("")));
   for (const char* layer : {"a", "norm_a", "b", "norm_b"}) pipeline.freeze(layer);
   const auto step = [&](const Samples& samples, const StepOptions& options) {
     return pipeline.train_step(samples.inputs, samples.targets, options);
@@ -168,11 +166,9 @@ struct Tied : Cell {
 
 // The ranks of the other replica wait for the sums of the tied parameter.
 TEST(InvalidLoss, ends_waits_for_tied_parameters_of_other_replicas) {
-  World world({.stages = 3, .replicas = 2});
-  Tied network;
   // The norm is measured before the update, where the ranks would learn of the other replica's loss.
-  Pipeline pipeline(world, network, spoiled(std::nan("")), {.micro_batches = 2, .clip_norm = 1e9});
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  PipelineOf<Tied> pipeline({.stages = 3, .replicas = 2}, {.micro_batches = 2, .clip_norm = 1e9}, torch_sgd(0.1),
+                            spoiled(std::nan("")));
   const auto step = [&](const Samples& samples) {
     return pipeline.train_step(samples.inputs, samples.targets, {.refuse_invalid_loss = true}).loss();
   };

@@ -6,6 +6,7 @@
 
 #include "penstock/rank/result.h"
 #include "tests/runtime/overflowing.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::invalid_search_test {
 namespace {
@@ -156,10 +157,7 @@ struct Masked : Cell {
 };
 
 TEST(InvalidSearch, names_the_first_nan_beside_infinite_numbers) {
-  World world({.stages = 1});
-  Masked network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "uniform", .seed = 3});
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.01); });
+  PipelineOf<Masked> pipeline({.stages = 1}, {.micro_batches = 2, .partition = "uniform", .seed = 3}, torch_sgd(0.01));
   Samples samples(0);
   EXPECT_GT(pipeline.train_step(samples.inputs, samples.targets, refusing).loss(), 0) << "the mask alone";
   samples.inputs[0].fill_(-3000);
@@ -181,10 +179,7 @@ struct Forgetful : Cell {
 };
 
 TEST(InvalidSearch, says_where_nothing_is_found) {
-  World world({.stages = 1});
-  Forgetful network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.01); });
+  PipelineOf<Forgetful> pipeline({.stages = 1}, {.micro_batches = 2}, torch_sgd(0.01));
   const Samples samples(0);
   const Refusal refusal = refusal_of(pipeline.train_step(samples.inputs, samples.targets, refusing));
   EXPECT_NE(refusal.text.find("no layer can be named"), std::string::npos) << refusal.text;

@@ -3,6 +3,8 @@
 
 #include "tests/base/error_text.h"
 #include "tests/runtime/deep_job.h"
+#include "tests/support/expect_same.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::parts_test {
 namespace {
@@ -32,11 +34,6 @@ struct Job {
   torch::Tensor inputs, targets;
 };
 
-void expect_equal(const std::map<std::string, torch::Tensor>& a, const std::map<std::string, torch::Tensor>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, value] : a) EXPECT_TRUE(value.equal(b.at(name))) << name;
-}
-
 TEST(Parts, equal_the_whole_step) {
   for (const PartsCase& one : {PartsCase{}, {3}, {2, 2}, {2, 1, 0.01}, {2, 2, 0.01}}) {
     Job whole(one), parts(one);
@@ -47,7 +44,7 @@ TEST(Parts, equal_the_whole_step) {
       if (step != 1) parts.pipeline->reduce_gradients();  // step() does it where it was left out
       parts.pipeline->step();
     }
-    expect_equal(whole.pipeline->state(), parts.pipeline->state());
+    expect_same(whole.pipeline->state(), parts.pipeline->state());
   }
 }
 
@@ -75,10 +72,7 @@ TEST(Parts, are_not_changed_by_reading_gradients) {
   const torch::Tensor inputs = torch::randn({8, 6}), targets = torch::arange(8) % 4;
   std::map<std::string, torch::Tensor> trained[2];
   for (const bool looks : {false, true}) {
-    World world({.stages = 1, .replicas = 2});
-    Twice network;
-    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .clip_norm = 0.1});
-    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
+    PipelineOf<Twice> pipeline({.stages = 1, .replicas = 2}, {.micro_batches = 2, .clip_norm = 0.1}, torch_sgd(0.5));
     const StepResult result = pipeline.forward_backward(inputs, targets);
     if (looks) {
       EXPECT_TRUE(pipeline.local_gradients().contains("twice.weight"));
@@ -87,7 +81,7 @@ TEST(Parts, are_not_changed_by_reading_gradients) {
     EXPECT_GT(result.gradient_norm(), 0.1);
     trained[looks] = pipeline.state();
   }
-  expect_equal(trained[false], trained[true]);
+  expect_same(trained[false], trained[true]);
 }
 
 TEST(Parts, keep_their_gradients_during_an_evaluation) {
@@ -97,7 +91,7 @@ TEST(Parts, keep_their_gradients_during_an_evaluation) {
     if (job == &evaluated) job->pipeline->evaluate(job->inputs, job->targets).wait();
     job->pipeline->step();
   }
-  expect_equal(undisturbed.pipeline->state(), evaluated.pipeline->state());
+  expect_same(undisturbed.pipeline->state(), evaluated.pipeline->state());
 }
 
 TEST(Parts, in_another_order_are_an_error) {
@@ -121,13 +115,10 @@ TEST(Parts, report_the_norm_before_clipping) {
 }
 
 TEST(BoundaryShape, is_compared_with_every_boundary_value) {
-  World world({.stages = 2});
-  DeepNetwork network;
   PipelineOptions options;
   options.micro_batches = 2;
   options.boundary_shape = {{6, 10}};
-  Pipeline pipeline(world, network, cross_entropy, options);
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
+  PipelineOf<DeepNetwork> pipeline({.stages = 2}, options, torch_sgd(0.5));
   pipeline.train_step(torch::randn({12, 6}), torch::arange(12) % 4).wait();
   const std::string what = test::error_text<RankFailure>([&] {
     pipeline.train_step(torch::randn({11, 6}), torch::arange(11) % 4).wait();

@@ -8,6 +8,7 @@
 #include "penstock/pipeline/profiler.h"
 #include "tests/base/error_text.h"
 #include "tests/runtime/small_job.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::pipeline_test {
 namespace {
@@ -25,10 +26,8 @@ torch::Tensor targets_of(std::int64_t samples) {
 template <class Network>
 std::pair<std::vector<double>, std::map<std::string, torch::Tensor>> train(int stages, const std::string& partition,
                                                                            int micro_batches = 3) {
-  World world({.stages = stages});
-  Network network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = micro_batches, .partition = partition, .seed = 2});
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  PipelineOf<Network> pipeline({.stages = stages}, {.micro_batches = micro_batches, .partition = partition, .seed = 2},
+                               torch_sgd(0.1));
   std::vector<double> losses;
   for (int step = 0; step < 3; ++step) losses.push_back(pipeline.train_step(inputs_of(8), targets_of(8)).loss());
   return {losses, pipeline.state()};
@@ -95,9 +94,7 @@ struct UsedTwice : Cell {
 TEST(LayersUsedTwice, have_a_gradient_for_each_use) {
   const auto [losses, parameters] = train<UsedTwice>(1, "uniform", 1);
   // The same in plain torch.
-  World world({.stages = 1});
-  UsedTwice network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 1, .seed = 2});
+  PipelineOf<UsedTwice> pipeline({.stages = 1}, {.micro_batches = 1, .seed = 2});
   const auto initial = pipeline.state();
   torch::nn::Linear in(12, 16), shared(16, 16), out(16, 4);
   std::vector<torch::Tensor> plain = {in->weight, in->bias, shared->weight, shared->bias, out->weight, out->bias};
@@ -149,9 +146,7 @@ struct Skips : Cell {
 
 TEST(Skips, are_sent_directly_to_the_stage_that_reads_them) {
   expect_equal_on<Skips>(4, "b,c,d");
-  World world({.stages = 4});
-  Skips network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "b,c,d"});
+  PipelineOf<Skips> pipeline({.stages = 4}, {.micro_batches = 2, .partition = "b,c,d"});
   const std::string text = write_schedule(pipeline.schedule());
   EXPECT_TRUE(test::says(text, "0SEND_F0>2", "2SEND_B0>0")) << text;
 }
@@ -179,10 +174,7 @@ TEST(Sequential, is_accepted_as_a_network) {
 
 TEST(Evaluate, does_not_affect_training) {
   const auto run = [](bool evaluating) {
-    World world({.stages = 2});
-    SmallNetwork network;
-    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 3, .seed = 2});
-    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+    PipelineOf<SmallNetwork> pipeline({.stages = 2}, {.micro_batches = 3, .seed = 2}, torch_sgd(0.1));
     std::vector<double> losses;
     for (int step = 0; step < 3; ++step) {
       if (evaluating) {
@@ -198,10 +190,7 @@ TEST(Evaluate, does_not_affect_training) {
 }
 
 TEST(Evaluate, equals_the_loss_of_the_next_step) {
-  World world({.stages = 3, .replicas = 2});
-  SmallNetwork network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  PipelineOf<SmallNetwork> pipeline({.stages = 3, .replicas = 2}, {.micro_batches = 2}, torch_sgd(0.1));
   const double seen = pipeline.evaluate(inputs_of(8), targets_of(8)).loss();
   EXPECT_EQ(pipeline.train_step(inputs_of(8), targets_of(8)).loss(), seen);
 }
@@ -256,9 +245,7 @@ TEST(ScheduleFiles, train_with_the_same_results) {
 
 // Two chunks per rank: stage 2 is updated before stage 0's gradients are complete.
 TEST(Updates, free_the_applied_gradients) {
-  World world({.stages = 2});
-  SmallNetwork network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 3, .chunks = 2});
+  PipelineOf<SmallNetwork> pipeline({.stages = 2}, {.micro_batches = 3, .chunks = 2});
   std::mutex mutex;
   std::vector<torch::Tensor> parameters;
   pipeline.optimize_with([&](std::vector<torch::Tensor> own) {
@@ -291,10 +278,7 @@ TEST(Misuse, is_reported_in_one_message) {
 }
 
 TEST(Traces, contain_every_instruction_of_every_rank) {
-  World world({.stages = 2, .replicas = 2});
-  SmallNetwork network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 3});
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  PipelineOf<SmallNetwork> pipeline({.stages = 2, .replicas = 2}, {.micro_batches = 3}, torch_sgd(0.1));
   for (int step = 0; step < 4; ++step) pipeline.train_step(inputs_of(12), targets_of(12));
   const Trace trace = Profiler(pipeline).trace();
   ASSERT_EQ(trace.ranks.size(), 4u);

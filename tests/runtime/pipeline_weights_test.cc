@@ -9,6 +9,8 @@
 
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
+#include "tests/support/expect_same.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::pipeline_weights_test {
 namespace {
@@ -45,11 +47,6 @@ struct Job {
   std::optional<Pipeline> pipeline;
   torch::Tensor inputs, targets;
 };
-
-void expect_equal(const State& a, const State& b, const std::string& what = "") {
-  ASSERT_EQ(a.size(), b.size()) << what;
-  for (const auto& [name, value] : a) EXPECT_TRUE(value.equal(b.at(name))) << what << " " << name;
-}
 
 void expect_close(const State& a, const State& b, const std::string& what = "") {
   ASSERT_EQ(a.size(), b.size()) << what;
@@ -111,7 +108,7 @@ void expect_as_plain(const Make& make) {
     });
     job.pipeline->optimize_with(make);
     for (int step = 0; step < 4; ++step) job.pipeline->train_step(job.inputs, job.targets);
-    expect_equal(job.pipeline->state(), plain, say(stages, " stages"));
+    expect_same(job.pipeline->state(), plain, say(stages, " stages"));
   }
 }
 
@@ -183,7 +180,7 @@ TEST(ParameterGroups, equal_a_plain_loop_with_groups_under_a_learning_rate_sched
       job.pipeline->set_learning_rate(0.01 * (step + 1));
       job.pipeline->train_step(job.inputs, job.targets);
     }
-    expect_equal(job.pipeline->state(), plain, say(stages, " stages"));
+    expect_same(job.pipeline->state(), plain, say(stages, " stages"));
   }
 }
 
@@ -224,7 +221,7 @@ TEST(GradientHook, receives_gradients_before_clipping) {
     EXPECT_EQ(seen.size(), 8u);
     expect_close(state, plain);
     if (!first) first = state;
-    expect_equal(*first, state, say(stages, " stages"));
+    expect_same(*first, state, say(stages, " stages"));
   }
 }
 
@@ -252,12 +249,12 @@ TEST(Average, equals_that_of_a_plain_loop) {
     job.pipeline->optimize_with([](auto p) { return torch::optim::SGD(p, 0.5); });
     WeightAverage weights(*job.pipeline, 0.9);
     for (int step = 0; step < 4; ++step) job.pipeline->train_step(job.inputs, job.targets);
-    expect_equal(weights.state(), average, "average");
-    expect_equal(job.pipeline->state(), plain, "weights");
+    expect_same(weights.state(), average, "average");
+    expect_same(job.pipeline->state(), plain, "weights");
 
     const double loss = job.pipeline->evaluate(job.inputs, job.targets).loss();
     weights.use(true);
-    expect_equal(job.pipeline->state(), average, "in use");
+    expect_same(job.pipeline->state(), average, "in use");
     EXPECT_NE(job.pipeline->evaluate(job.inputs, job.targets).loss(), loss);
     const std::string text = error_text<ConfigError>([&] { job.pipeline->train_step(job.inputs, job.targets); });
     EXPECT_TRUE(says(text, "use(false)")) << text;
@@ -283,12 +280,10 @@ TEST(Gathered, several_calls_equal_one_step_over_their_batches) {
     for (const auto& [stages, replicas] : {std::pair(1, 1), {3, 1}, {2, 2}})
       for (const std::optional<double> clip : {std::optional<double>(), std::optional<double>(0.05)}) {
         const auto train = [&](const std::function<void(Pipeline&)>& two_steps, int micro_batches) {
-          World world({.stages = stages, .replicas = replicas});
-          Tied network;
-          Pipeline pipeline(
-              world, network, cross_entropy,
-              {.micro_batches = micro_batches, .loss_reduction = {.reduction = reduction}, .clip_norm = clip});
-          pipeline.optimize_with([](auto p) { return torch::optim::SGD(p, 0.2); });
+          PipelineOf<Tied> pipeline(
+              {.stages = stages, .replicas = replicas},
+              {.micro_batches = micro_batches, .loss_reduction = {.reduction = reduction}, .clip_norm = clip},
+              torch_sgd(0.2));
           two_steps(pipeline);
           return pipeline.state();
         };
@@ -320,7 +315,7 @@ TEST(Gathered, several_calls_equal_one_step_over_their_batches) {
             2);
         const std::string what = say(stages, " x ", replicas, reduction == Reduction::sum ? " sum" : " mean");
         expect_close(whole, by_parts, what);
-        expect_equal(by_parts, by_steps, what);
+        expect_same(by_parts, by_steps, what);
       }
 }
 

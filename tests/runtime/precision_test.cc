@@ -6,6 +6,7 @@
 #include <ATen/autocast_mode.h>
 
 #include "tests/runtime/trained.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::precision_test {
 namespace {
@@ -177,10 +178,7 @@ Scaled train_scaled(const ScaledCase& one) {
   options.clip_norm = one.clip_norm;
   options.recompute = one.recompute;
   options.loss_scaling = {.initial = one.initial, .growth_steps = one.growth_steps};
-  World world({.stages = one.stages, .replicas = one.replicas});
-  Classifier network;
-  Pipeline pipeline(world, network, cross_entropy, options);
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  PipelineOf<Classifier> pipeline({.stages = one.stages, .replicas = one.replicas}, options, torch_sgd(0.1));
   const torch::Tensor inputs = rows() * 8, targets = torch::arange(16) % 4;
   Scaled outcome;
   std::map<std::string, torch::Tensor> before = pipeline.state();
@@ -233,12 +231,9 @@ TEST(Fp16, skips_the_same_steps_with_the_same_bits_for_every_partition_and_sched
 TEST(Fp16, returns_gradients_without_the_scale) {
   std::map<std::string, torch::Tensor> gradients[2];
   for (const Precision precision : {Precision::fp32, Precision::fp16}) {
-    World world({.stages = 2});
-    Classifier network;
     PipelineOptions options = options_of(precision);
     options.loss_scaling.initial = 1024;
-    Pipeline pipeline(world, network, cross_entropy, options);
-    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+    PipelineOf<Classifier> pipeline({.stages = 2}, options, torch_sgd(0.1));
     EXPECT_FALSE(pipeline.train_step(rows(), torch::arange(16) % 4).update_skipped());
     pipeline.forward_backward(rows(), torch::arange(16) % 4);
     gradients[precision == Precision::fp16] = pipeline.local_gradients();

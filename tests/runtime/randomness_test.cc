@@ -9,6 +9,7 @@
 #include "penstock/model/random_place.h"
 #include "tests/base/error_text.h"
 #include "tests/runtime/trained.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::randomness_test {
 namespace {
@@ -218,10 +219,7 @@ TEST(Randomness, recompute_of_torchs_dropout_has_the_right_gradients) {
     Value forward(Value x) override { return out(drop(in(x))); }
   };
   const auto step = [](bool recompute) {
-    World world({.stages = 1});
-    Story network;
-    Pipeline pipeline(world, network, cross_entropy, {.recompute = recompute});
-    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
+    PipelineOf<Story> pipeline({.stages = 1}, {.recompute = recompute}, torch_sgd(0.5));
     torch::Generator own = at::detail::createCPUGenerator(4);
     pipeline.train_step(torch::empty({32, 16}).normal_(0, 1, own), torch::arange(32) % 4).wait();
     return pipeline.state();
@@ -240,10 +238,7 @@ TEST(Randomness, recompute_uses_the_mask_of_every_element) {
   sum.sum = [](const torch::Tensor& output, const torch::Tensor&) { return output.sum(); };
   const auto gradients = [&](bool recompute) {
     std::vector<double> all;
-    World world({.stages = 1});
-    One network;
-    Pipeline pipeline(world, network, sum, {.recompute = recompute});
-    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
+    PipelineOf<One> pipeline({.stages = 1}, {.recompute = recompute}, torch_sgd(0.5), sum);
     for (int i = 0; i < 50; ++i) {
       pipeline.train_step(torch::ones({1, 1}), torch::zeros({1})).wait();
       all.push_back(pipeline.state().at("in.bias").item<double>());

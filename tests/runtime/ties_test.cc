@@ -3,6 +3,8 @@
 
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
+#include "tests/support/expect_same.h"
+#include "tests/support/pipeline_of.h"
 #include "tests/support/trained.h"
 
 namespace penstock::test::ties_test {
@@ -80,21 +82,13 @@ PipelineOptions options_of(const TiedCase& one) {
 }
 
 Trained train(const TiedCase& one) {
-  World world({.stages = one.stages, .replicas = one.replicas});
-  TiedNetwork network;
-  Pipeline pipeline(world, network, cross_entropy, options_of(one));
-  pipeline.optimize_with(optimizer_of(one.optimizer));
+  PipelineOf<TiedNetwork> pipeline({.stages = one.stages, .replicas = one.replicas}, options_of(one),
+                                   optimizer_of(one.optimizer));
   Trained trained;
   const auto [tokens, targets] = batch();
   for (int step = 0; step < 3; ++step) trained.losses.push_back(pipeline.train_step(tokens, targets).loss());
   trained.state = pipeline.state();
   return trained;
-}
-
-void expect_equal(const Trained& a, const Trained& b, const std::string& what) {
-  EXPECT_EQ(a.losses, b.losses) << what;
-  ASSERT_EQ(a.state.size(), b.state.size()) << what;
-  for (const auto& [name, value] : a.state) EXPECT_TRUE(value.equal(b.state.at(name))) << what << ": " << name;
 }
 
 TEST(Ties, train_bitwise_the_same_for_every_partition_and_schedule) {
@@ -103,12 +97,12 @@ TEST(Ties, train_bitwise_the_same_for_every_partition_and_schedule) {
     for (int stages : {2, 3, 4})
       for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
         const TiedCase one{.schedule = schedule, .stages = stages, .optimizer = optimizer};
-        expect_equal(alone, train(one), one.name());
+        expect_same(alone, train(one), one.name());
       }
     const TiedCase chunked{.schedule = "interleaved", .stages = 2, .chunks = 3, .optimizer = optimizer};
-    expect_equal(alone, train(chunked), chunked.name());
+    expect_same(alone, train(chunked), chunked.name());
     const TiedCase v_shaped{.schedule = "zb-v", .stages = 3, .optimizer = optimizer};
-    expect_equal(alone, train(v_shaped), v_shaped.name());
+    expect_same(alone, train(v_shaped), v_shaped.name());
   }
 }
 
@@ -116,19 +110,19 @@ TEST(Ties, count_once_in_the_norm_and_are_clipped) {
   const Trained free = train({});
   const Trained alone = train({.clip_norm = 0.05});
   EXPECT_NE(free.losses, alone.losses);
-  expect_equal(alone, train({.schedule = "zb-h2", .stages = 3, .clip_norm = 0.05}), "zb-h2 p 3");
-  expect_equal(alone, train({.schedule = "looped-bfs", .stages = 2, .chunks = 2, .clip_norm = 0.05}), "looped-bfs p 2");
+  expect_same(alone, train({.schedule = "zb-h2", .stages = 3, .clip_norm = 0.05}), "zb-h2 p 3");
+  expect_same(alone, train({.schedule = "looped-bfs", .stages = 2, .chunks = 2, .clip_norm = 0.05}), "looped-bfs p 2");
 }
 
 TEST(Ties, fused_weight_gradients_are_the_same_for_every_partition) {
   const TiedCase alone{.weight_gradients = WeightGradients::fused};
   const TiedCase partition{.schedule = "zb-h1", .stages = 3, .weight_gradients = WeightGradients::fused};
-  expect_equal(train(alone), train(partition), "fused");
+  expect_same(train(alone), train(partition), "fused");
 }
 
 TEST(Ties, are_summed_over_replicas) {
   const Trained alone = train({.replicas = 2, .micro_batches = 2});
-  expect_equal(alone, train({.stages = 3, .replicas = 2, .micro_batches = 2}), "p 3 d 2");
+  expect_same(alone, train({.stages = 3, .replicas = 2, .micro_batches = 2}), "p 3 d 2");
   const Trained one_replica = train({.micro_batches = 4});
   for (const auto& [name, value] : one_replica.state)
     EXPECT_LT((value - alone.state.at(name)).norm().item<double>(), 1e-5 * value.norm().item<double>()) << name;
@@ -157,9 +151,7 @@ class Decaying : public Optimizer {
 };
 
 Trained train_decaying(const TiedCase& one, bool in_place) {
-  World world({.stages = one.stages, .replicas = one.replicas});
-  TiedNetwork network;
-  Pipeline pipeline(world, network, cross_entropy, options_of(one));
+  PipelineOf<TiedNetwork> pipeline({.stages = one.stages, .replicas = one.replicas}, options_of(one));
   pipeline.optimize_with(OptimizerFactory([in_place](const std::vector<NamedParameter>& parameters) {
     return std::make_unique<Decaying>(parameters, in_place);
   }));
@@ -174,7 +166,7 @@ TEST(Ties, and_replicas_allow_optimisers_that_change_gradients_in_place) {
   for (const TiedCase& one : {TiedCase{.stages = 3}, TiedCase{.schedule = "interleaved", .stages = 2, .chunks = 3},
                               TiedCase{.schedule = "zb-v", .stages = 2}, TiedCase{.stages = 2, .replicas = 2},
                               TiedCase{.stages = 1, .replicas = 3}})
-    expect_equal(train_decaying(one, false), train_decaying(one, true), one.name());
+    expect_same(train_decaying(one, false), train_decaying(one, true), one.name());
 }
 
 TEST(Ties, are_saved_once) {
@@ -208,9 +200,7 @@ TEST(Ties, equal_the_plain_loop) {
 }
 
 TEST(Ties, sync_ties_distributes_the_value_of_the_owner_stage) {
-  World world({.stages = 4});
-  TiedNetwork network;
-  Pipeline pipeline(world, network, cross_entropy, options_of({.stages = 4}));
+  PipelineOf<TiedNetwork> pipeline({.stages = 4}, options_of({.stages = 4}));
   const auto [tokens, targets] = batch();
   {
     const torch::NoGradGuard no_grad;

@@ -7,6 +7,7 @@
 
 #include "penstock/penstock.h"
 #include "tests/runtime/split_1f1b.h"
+#include "tests/support/expect_same.h"
 #include "tests/support/trained.h"
 
 namespace penstock::test {
@@ -32,13 +33,6 @@ Trained train(
   trained.losses.push_back(pipeline.evaluate(inputs, targets).loss());
   trained.state = pipeline.state();
   return trained;
-}
-
-inline void expect_same(const Trained& expected, const Trained& got, const std::string& what) {
-  EXPECT_EQ(expected.losses, got.losses) << what;
-  ASSERT_EQ(expected.state.size(), got.state.size()) << what;
-  for (const auto& [name, value] : expected.state)
-    EXPECT_TRUE(torch::equal(value, got.state.at(name))) << what << ": " << name;
 }
 
 /// Compares by norm, relative to at least `smallest`, for tensors that start at zero.

@@ -5,6 +5,7 @@
 #include "penstock/pipeline/profiler.h"
 #include "tests/runtime/plain_loop.h"
 #include "tests/runtime/small_job.h"
+#include "tests/support/expect_same.h"
 
 namespace penstock::test::transparency_test {
 namespace {
@@ -43,8 +44,7 @@ TEST_P(Transparency, is_bitwise_equal_to_one_stage) {
   const JobOutcome alone = run_small_job(job(one_stage));
   EXPECT_EQ(pipeline.losses, alone.losses);
   ASSERT_EQ(pipeline.parameters.size(), 10u);
-  for (const auto& [name, value] : alone.parameters)
-    EXPECT_TRUE(torch::equal(value, pipeline.parameters.at(name))) << name;
+  expect_same(alone.parameters, pipeline.parameters);
 }
 
 TEST_P(Transparency, is_equal_to_a_plain_loop) {
@@ -84,8 +84,7 @@ TEST(Transparency, the_partition_does_not_matter) {
     options.pipeline.partition = partition;
     const JobOutcome other = run_small_job(options);
     EXPECT_EQ(by_parameters.losses, other.losses) << partition;
-    for (const auto& [name, value] : by_parameters.parameters)
-      EXPECT_TRUE(torch::equal(value, other.parameters.at(name))) << partition << ": " << name;
+    expect_same(by_parameters.parameters, other.parameters, partition);
   }
 }
 

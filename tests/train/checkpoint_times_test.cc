@@ -7,6 +7,8 @@
 
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/penstock.h"
+#include "tests/support/expect_same.h"
+#include "tests/support/pipeline_of.h"
 #include "tests/support/temporary_folder.h"
 
 namespace penstock::test::checkpoint_times_test {
@@ -54,10 +56,8 @@ struct Done {
 
 /// Trains on 60 samples.
 Done run(const Run& what) {
-  World world({.stages = 2});
-  Network network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "uniform", .seed = 4});
-  pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 2, .partition = "uniform", .seed = 4},
+                               sgd({.learning_rate = 0.1, .momentum = 0.9}));
   pipeline.update_every(what.updates_every);
   Trainer trainer(pipeline, what.options);
   Notes& notes = trainer.add_hook(std::make_unique<Notes>());
@@ -86,11 +86,6 @@ std::vector<std::int64_t> steps_in(const std::string& folder) {
   std::vector<std::int64_t> steps;
   for (const CheckpointPlace& place : list_checkpoints(folder)) steps.insert(steps.begin(), place.step);
   return steps;
-}
-
-void expect_same(const State& one, const State& other) {
-  ASSERT_EQ(one.size(), other.size());
-  for (const auto& [name, value] : one) EXPECT_TRUE(value.equal(other.at(name))) << name;
 }
 
 using Lines = std::vector<std::string>;

@@ -11,6 +11,7 @@
 #include "penstock/world/host_memory.h"
 #include "tests/base/error_text.h"
 #include "tests/model/auto_encoder.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::outputs_test {
 namespace {
@@ -82,14 +83,12 @@ TEST(Hooks, receive_outputs_and_targets) {
   const Set set = set_of(23);
   std::optional<torch::Tensor> first;
   for (const Layout& layout : {Layout{1, 1}, {2, 1}, {3, 1}, {2, 3}}) {
-    World world({.stages = layout.stages, .replicas = layout.replicas});
-    Masked network;
     PipelineOptions options;
     options.inputs = 2;
     options.micro_batches = layout.replicas > 1 ? 1 : 3;
     options.partition = "uniform";
-    Pipeline pipeline(world, network, cross_entropy, options);
-    pipeline.optimize_with(sgd({.learning_rate = 0.1}));
+    PipelineOf<Masked> pipeline({.stages = layout.stages, .replicas = layout.replicas}, options,
+                                sgd({.learning_rate = 0.1}));
     Loader train(tensor_source({set.tokens, set.mask}, set.labels), in_order(8));
     Loader test(tensor_source({set.tokens, set.mask}, set.labels), in_order(10));
     Trainer trainer(pipeline, {.epochs = 1});
@@ -110,9 +109,7 @@ TEST(Hooks, receive_outputs_and_targets) {
 }
 
 TEST(Hooks, outputs_are_stored_only_for_hooks_that_want_them) {
-  World world({});
-  Masked network;
-  Pipeline pipeline(world, network, cross_entropy, {.inputs = 2});
+  PipelineOf<Masked> pipeline({}, {.inputs = 2});
   const Set set = set_of(4);
   EXPECT_FALSE(pipeline.evaluate({set.tokens, set.mask}, set.labels).outputs());
   const auto kept = pipeline.evaluate({set.tokens, set.mask}, set.labels, {}, {.keep_outputs = true}).outputs();
@@ -123,10 +120,8 @@ TEST(Hooks, outputs_are_stored_only_for_hooks_that_want_them) {
 TEST(FitOutputs, needs_no_targets) {
   torch::manual_seed(8);
   const torch::Tensor x = torch::randn({21, 6});
-  World world({.stages = 2});
-  AutoEncoder network;
-  Pipeline pipeline(world, network, reconstruction, {.micro_batches = 2, .partition = "uniform"});
-  pipeline.optimize_with(adam({.learning_rate = 0.05}));
+  PipelineOf<AutoEncoder> pipeline({.stages = 2}, {.micro_batches = 2, .partition = "uniform"},
+                                   adam({.learning_rate = 0.05}), reconstruction);
   Loader train(tensor_source(x), {.batch_size = 8, .seed = 2}), test(tensor_source(x), in_order(8));
   Trainer trainer(pipeline, {.epochs = 20});
   const LossHook& losses = trainer.add_hook(std::make_unique<LossHook>());

@@ -14,6 +14,7 @@
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
 #include "tests/checkpoint/small_checkpoint.h"
+#include "tests/support/pipeline_of.h"
 #include "tests/support/temporary_folder.h"
 
 namespace penstock::test::resume_test {
@@ -74,10 +75,9 @@ struct Run {
 };
 
 double run(const Run& what) {
-  World world({.stages = what.layout.stages});
-  Network network;
-  Pipeline pipeline(world, network, cross_entropy,
-                    {.micro_batches = 4, .schedule = what.layout.schedule, .chunks = what.layout.chunks, .seed = 7});
+  PipelineOf<Network> pipeline(
+      {.stages = what.layout.stages},
+      {.micro_batches = 4, .schedule = what.layout.schedule, .chunks = what.layout.chunks, .seed = 7});
   if (what.optimizer == "sgd") pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9}));
   if (what.optimizer == "adamw") pipeline.optimize_with(adamw({.learning_rate = 0.01, .weight_decay = 0.01}));
   if (what.optimizer == "rmsprop") pipeline.optimize_with(rmsprop);
@@ -143,10 +143,7 @@ TEST_F(Resume, gives_the_same_bits_in_any_layout) {
 
 TEST_F(Resume, does_not_begin_anew_beside_a_checkpoint_of_another_version) {
   run({.folder = folder_ / "run", .stop_at = 2});
-  World world({.stages = 2});
-  Network network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
-  pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4}, sgd({.learning_rate = 0.1, .momentum = 0.9}));
   ASSERT_TRUE(pipeline.load(folder_ / "run"));
   for (const CheckpointPlace& place : list_checkpoints(folder_ / "run")) test::set_version(place.path, "9");
   EXPECT_TRUE(says(error_text<NotReadable>([&] { pipeline.load(folder_ / "run"); }), "has version 9"));
@@ -183,10 +180,8 @@ class TestLog : public Hook {
 TEST_F(Resume, runs_a_test_that_was_interrupted_again) {
   // A test of three steps; the training ends in the second step of that behind the first epoch.
   const auto train = [&](const std::string& folder, std::int64_t stop_at, bool resumes) {
-    World world({.stages = 2});
-    Network network;
-    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
-    pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9}));
+    PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .seed = 7},
+                                 sgd({.learning_rate = 0.1, .momentum = 0.9}));
     std::int64_t asked = 0;
     Trainer trainer(pipeline, {.epochs = 2, .stop_when = [&]() -> std::optional<StopRequest> {
                                  return ++asked > stop_at ? std::optional(StopRequest{"enough"}) : std::nullopt;
@@ -222,10 +217,7 @@ TEST_F(Resume, keeps_the_reason_to_stop_through_an_interrupted_test) {
     Trainer* trainer_ = nullptr;
   };
   const auto train = [&](bool interrupts) {
-    World world({.stages = 2});
-    Network network;
-    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
-    pipeline.optimize_with(sgd({.learning_rate = 0.1}));
+    PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .seed = 7}, sgd({.learning_rate = 0.1}));
     bool is_in_test = false;
     Trainer trainer(pipeline, {.epochs = 2, .evaluate_every = 2, .stop_when = [&]() -> std::optional<StopRequest> {
                                  return interrupts && is_in_test ? std::optional(StopRequest{"a signal"})
@@ -249,10 +241,7 @@ TEST_F(Resume, keeps_the_reason_to_stop_through_an_interrupted_test) {
 
 TEST_F(Resume, gradients_that_wait_for_their_update_delay_the_end_of_a_test) {
   const auto train = [&](std::int64_t stop_at, bool resumes) {
-    World world({.stages = 2});
-    Network network;
-    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
-    pipeline.optimize_with(sgd({.learning_rate = 0.1}));
+    PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .seed = 7}, sgd({.learning_rate = 0.1}));
     pipeline.update_every(2);
     std::int64_t asked = 0;
     Trainer trainer(pipeline, {.epochs = 2, .stop_when = [&]() -> std::optional<StopRequest> {
@@ -273,10 +262,7 @@ TEST_F(Resume, gradients_that_wait_for_their_update_delay_the_end_of_a_test) {
 TEST_F(Resume, needs_the_optimiser_of_the_checkpoint) {
   run({.folder = folder_ / "run", .stop_at = 3});
   const auto loads_with = [&](auto optimizer) {
-    World world({.stages = 2});
-    Network network;
-    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
-    pipeline.optimize_with(optimizer);
+    PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .seed = 7}, optimizer);
     return error_text<ConfigError>([&] { pipeline.load(folder_ / "run"); });
   };
   const std::string without = loads_with(sgd({.learning_rate = 0.1}));
@@ -341,10 +327,8 @@ TEST_F(Resume, skips_a_damaged_checkpoint_however_the_folder_is_written) {
 TEST_F(Resume, of_damaged_checkpoints_alone_changes_nothing) {
   run({.folder = folder_ / "run", .stop_at = 12});
   for (const CheckpointPlace& place : list_checkpoints(folder_ / "run")) damage(place);
-  World world({.stages = 2});
-  Network network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
-  pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .seed = 7},
+                               sgd({.learning_rate = 0.1, .momentum = 0.9}));
   const auto before = pipeline.state();
   Trainer trainer(pipeline, {.epochs = epochs});
   EXPECT_FALSE(trainer.resume(folder_ / "run"));
@@ -353,10 +337,8 @@ TEST_F(Resume, of_damaged_checkpoints_alone_changes_nothing) {
 
 TEST_F(Resume, in_the_middle_of_an_epoch_needs_the_same_steps) {
   run({.folder = folder_ / "run", .stop_at = 3});
-  World world({.stages = 2});
-  Network network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
-  pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .seed = 7},
+                               sgd({.learning_rate = 0.1, .momentum = 0.9}));
   Trainer trainer(pipeline, {.epochs = epochs});
   ASSERT_TRUE(trainer.resume(folder_ / "run"));
   Loader train(random_images(samples), {.batch_size = 11, .seed = 5});
@@ -364,10 +346,7 @@ TEST_F(Resume, in_the_middle_of_an_epoch_needs_the_same_steps) {
 }
 
 TEST_F(Resume, without_a_checkpoint_changes_nothing) {
-  World world({.stages = 2});
-  Network network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
-  pipeline.optimize_with(sgd({.learning_rate = 0.1}));
+  PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .seed = 7}, sgd({.learning_rate = 0.1}));
   Trainer trainer(pipeline, {.epochs = 1});
   EXPECT_FALSE(trainer.resume(folder_ / "nothing"));
   std::filesystem::create_directories(folder_ / "empty");
@@ -397,10 +376,7 @@ TEST_F(Resume, refuses_the_checkpoint_of_another_network) {
 }
 
 TEST_F(Resume, a_state_with_nan_replaces_no_checkpoint) {
-  World world({.stages = 2});
-  Network network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .seed = 7});
-  pipeline.optimize_with(sgd({.learning_rate = 0.1}));
+  PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 2, .seed = 7}, sgd({.learning_rate = 0.1}));
   const torch::Tensor images = torch::randn({8, 1, 4, 4}), labels = torch::zeros({8}, torch::kInt64);
   pipeline.train_step(images, labels);
   pipeline.save(folder_ / "run");
@@ -413,9 +389,7 @@ TEST_F(Resume, a_state_with_nan_replaces_no_checkpoint) {
 
 TEST_F(Resume, a_folder_has_one_writer_and_no_later_steps) {
   run({.folder = folder_ / "run", .stop_at = 3});
-  World world({.stages = 1});
-  Network network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
+  PipelineOf<Network> pipeline({.stages = 1}, {.micro_batches = 4, .seed = 7});
   EXPECT_TRUE(says(error_text<ConfigError>([&] { pipeline.save(folder_ / "run"); }),
                    "has a checkpoint of step 3, and training begins at step 0: resume from it, or use another "
                    "folder"));
@@ -424,10 +398,7 @@ TEST_F(Resume, a_folder_has_one_writer_and_no_later_steps) {
 }
 
 TEST_F(Resume, gradients_that_wait_for_their_update_are_not_saved) {
-  World world({.stages = 2});
-  Network network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .seed = 7});
-  pipeline.optimize_with(sgd({.learning_rate = 0.1}));
+  PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 2, .seed = 7}, sgd({.learning_rate = 0.1}));
   pipeline.forward_backward(torch::randn({8, 1, 4, 4}), torch::zeros({8}, torch::kInt64));
   EXPECT_TRUE(says(error_text<ConfigError>([&] { pipeline.save(folder_ / "run"); }), "call step() first"));
   pipeline.step();

@@ -11,6 +11,7 @@
 #include "penstock/penstock.h"
 #include "penstock/train/trainer.h"
 #include "tests/base/error_text.h"
+#include "tests/support/expect_same.h"
 #include "tests/support/temporary_folder.h"
 
 namespace penstock::test::skipped_steps_test {
@@ -64,11 +65,6 @@ class Notes : public Hook {
  private:
   std::vector<std::string>& lines_;
 };
-
-void expect_same(const State& one, const State& other) {
-  ASSERT_EQ(one.size(), other.size());
-  for (const auto& [name, value] : one) EXPECT_TRUE(value.equal(other.at(name))) << name;
-}
 
 /// The state after a loop over the batches without those in `skipped`, up to batch `end`.
 State plain_loop(const std::set<int>& skipped, int end = 12, const Loss& loss = cross_entropy) {

@@ -7,6 +7,7 @@
 #include "penstock/model/dropout.h"
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::device_test {
 namespace {
@@ -44,15 +45,12 @@ struct Small : Cell {
 };
 
 std::map<std::string, torch::Tensor> train(torch::Device device, int stages) {
-  World world({.stages = stages});
-  Small network;
   PipelineOptions options;
   options.micro_batches = 2;
   options.clip_norm = 0.5;
   options.device = device;
   options.partition = "uniform";
-  Pipeline pipeline(world, network, cross_entropy, options);
-  pipeline.optimize_with(adam());
+  PipelineOf<Small> pipeline({.stages = stages}, options, adam());
   torch::manual_seed(1);
   const torch::Tensor inputs = torch::randn({8, 6});
   for (int step = 0; step < 3; ++step) pipeline.train_step(inputs, torch::arange(8) % 6).wait();
@@ -65,9 +63,7 @@ TEST(Device, is_chosen_unless_it_is_named) {
   const torch::Device there = torch::cuda::device_count() > 0 ? torch::kCUDA : torch::kCPU;
   EXPECT_EQ(resolved_device(device_named("auto")), there);
   for (const char* name : {"cpu", "cuda", "cuda:1"}) EXPECT_EQ(resolved_device(device_named(name)).str(), name);
-  World world({.stages = 2});
-  Small network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "uniform"});
+  PipelineOf<Small> pipeline({.stages = 2}, {.micro_batches = 2, .partition = "uniform"});
   EXPECT_EQ(pipeline.options().device, there) << "the resolved device, not none";
 }
 

@@ -8,6 +8,7 @@
 #include "penstock/pipeline/pipeline.h"
 #include "penstock/train/train.h"
 #include "tests/base/error_text.h"
+#include "tests/support/expect_same.h"
 
 namespace penstock::test::gpt_test {
 namespace {
@@ -129,9 +130,7 @@ TEST(Gpt, trains_bitwise_equal_on_any_number_of_stages) {
       const Outcome partition = train(stages, schedule, tied);
       EXPECT_EQ(alone.losses, partition.losses) << stages << " " << schedule;
       EXPECT_TRUE(torch::equal(alone.logits, partition.logits)) << stages << " " << schedule;
-      ASSERT_EQ(alone.state.size(), partition.state.size());
-      for (const auto& [name, value] : alone.state)
-        EXPECT_TRUE(torch::equal(value, partition.state.at(name))) << stages << " " << schedule << " " << name;
+      expect_same(alone.state, partition.state, say(stages, " ", schedule));
     }
   }
 }
