@@ -80,10 +80,10 @@ struct Store {
     while (!at->check({key}) || store().get_to_str(key) == former) std::this_thread::yield();
     return store().get_to_str(key);
   }
-  /// Waits until rank 0 has answered the note.
-  void wait_for_answer(const std::string& note) const {
-    const std::size_t id = note.rfind(' ') + 1;
-    while (!at->check({"answer to " + note.substr(id, note.size() - id - 1)})) std::this_thread::yield();
+  /// Waits until rank 0 has read the notes that are there now.
+  void wait_for_look(const std::string& start) const {
+    const auto looks = [&] { return store().add(start + "/looks", 0); };
+    for (const std::int64_t now = looks(); looks() < now + 2;) std::this_thread::yield();
   }
 };
 
@@ -149,9 +149,10 @@ TEST(StoreMeeting, a_process_that_is_started_again_before_all_have_joined_takes_
   const std::string start = store.start_after();
   auto first = store.part(own_note(1, 3), 7);
   const std::string note = store.note_of(start, 1);
-  store.wait_for_answer(note);
+  store.wait_for_look(start);
   auto second = store.part(own_note(1, 3), 8);
-  store.wait_for_answer(store.note_of(start, 1, note));
+  store.note_of(start, 1, note);
+  store.wait_for_look(start);
   auto last = store.part(2, 3);
   expect_one_meeting({leader.get(), second.get(), last.get()});
   EXPECT_TRUE(first->is_waiting());
@@ -165,7 +166,8 @@ TEST(StoreMeeting, all_that_have_joined_name_those_that_have_not) {
   Store store;
   auto leader = store.part(0, 4), member = store.part(2, 4);
   const std::string start = store.start_after();
-  store.wait_for_answer(store.note_of(start, 2));
+  store.note_of(start, 2);
+  store.wait_for_look(start);
   leader->give_up();
   EXPECT_EQ(leader->error(), incomplete("rank 1 and rank 3 have" + start_all));
   EXPECT_EQ(member->error(), incomplete("rank 1 and rank 3 have" + start_all));
@@ -177,7 +179,9 @@ TEST(StoreMeeting, all_that_have_joined_name_those_that_have_not) {
 TEST(StoreMeeting, a_rank_that_gives_up_first_names_the_same_ranks) {
   Store store;
   auto leader = store.part(0, 3), member = store.part(1, 3);
-  store.wait_for_answer(store.note_of(store.start_after(), 1));
+  const std::string start = store.start_after();
+  store.note_of(start, 1);
+  store.wait_for_look(start);
   member->give_up();
   EXPECT_EQ(member->error(), incomplete("rank 2 has" + start_all));
 }
@@ -242,7 +246,8 @@ TEST(StoreMeeting, sizes_are_compared) {
   Store store;
   auto leader = store.part(0, 2), first = store.part(1, 4), other = store.part(3, 4);
   const std::string start = store.start_after();
-  for (const int rank : {1, 3}) store.wait_for_answer(store.note_of(start, rank));
+  for (const int rank : {1, 3}) store.note_of(start, rank);
+  store.wait_for_look(start);
   leader->give_up();  // rank 2 does not exist
   for (auto* part : {leader.get(), first.get(), other.get()})
     EXPECT_EQ(part->error(), Error("ConfigError",

@@ -2,25 +2,17 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <sstream>
 #include <thread>
 
 #include "penstock/base/error.h"
 #include "penstock/base/hash.h"
-#include "penstock/transport/joining/build_identity.h"
-#include "penstock/transport/joining/start_deadline.h"
+#include "penstock/transport/joining/start.h"
 
 namespace penstock {
 namespace {
 
-const std::string start_key = "start", wait_answer = "wait", join_answer = "join";
-
-std::string note_key(const std::string& start, int rank) { return say(start, "/rank ", rank); }
-std::string here_key(const std::string& start, int rank) { return say(start, "/here ", rank); }
-std::string list_key(const std::string& start) { return start + "/all"; }
-std::string read_key(const std::string& start) { return start + "/has read"; }
-std::string answer_key(const std::string& id) { return "answer to " + id; }
+using Notes = std::map<int, MeetingNote>;  // by rank
 
 std::string text_of(const MeetingNote& note) {
   const auto& [host, process] = note.place;
@@ -28,24 +20,27 @@ std::string text_of(const MeetingNote& note) {
              note.id, "\n");
 }
 
-MeetingNote read_note(std::istream& lines) {
-  MeetingNote note;
-  std::string numbers;
-  std::getline(lines, note.build);
-  std::getline(lines, numbers);
-  std::istringstream(numbers) >> note.rank >> note.size >> note.place.host >> note.place.process.numbered_by >>
-      note.place.process.number >> note.id;
-  return note;
+Notes notes_in(const std::string& text) {
+  Notes notes;
+  std::istringstream lines(text);
+  for (std::string build, numbers; std::getline(lines, build) && std::getline(lines, numbers);) {
+    MeetingNote note;
+    note.build = build;
+    std::istringstream(numbers) >> note.rank >> note.size >> note.place.host >> note.place.process.numbered_by >>
+        note.place.process.number >> note.id;
+    notes[note.rank] = note;
+  }
+  return notes;
 }
 
 /// How builds or sizes differ from rank 0's; builds come first. Empty if all are equal.
-std::string difference_in(const std::map<int, MeetingNote>& joined) {
-  const MeetingNote& first = joined.at(0);
-  for (const auto& [rank, note] : joined)
+std::string difference_in(const Notes& notes) {
+  const MeetingNote& first = notes.at(0);
+  for (const auto& [rank, note] : notes)
     if (note.build != first.build)
       return say("rank ", rank, " runs ", note.build, ", and rank 0 runs ", first.build,
                  ": install the same build on all hosts");
-  for (const auto& [rank, note] : joined)
+  for (const auto& [rank, note] : notes)
     if (note.size != first.size)
       return say("rank ", rank, " was started with WORLD_SIZE=", note.size, ", rank 0 with ", first.size,
                  ": start all ranks with the same number");
@@ -56,19 +51,22 @@ class Participant {
  public:
   Participant(c10d::Store& store, const MeetingNote& own, std::chrono::milliseconds deadline,
               const std::atomic<bool>& is_over)
-      : store_(store), own_(own), deadline_(deadline), is_over_(is_over) {}
+      : store_(store), own_(own), deadline_(deadline), is_over_(is_over) {
+    own_.id = random_digits();
+  }
 
   Meeting meet() {
-    Meeting meeting{own_.rank == 0 ? lead() : follow(), {}};
-    std::istringstream list(store_.get_to_str(list_key(meeting.start)));
-    while (list.peek() != std::istringstream::traits_type::eof()) meeting.places.push_back(read_note(list).place);
-    store_.set(here_key(meeting.start, own_.rank), join_answer);
+    const Notes all = join();
+    if (const std::string why = why_refused(all); !why.empty()) refuse(why, all);
+    store_.set(key("here", own_.rank), own_.id);
+    Meeting meeting{start_, {}};
+    for (const auto& [rank, note] : all) meeting.places.push_back(note.place);
     while (true) {
       const bool is_last_look = is_over_;
       std::string silent;
-      for (int rank = 0; rank < own_.size; ++rank) {
-        if (store_.check({here_key(meeting.start, rank)})) continue;
-        const std::string trouble = trouble_with(meeting.places[static_cast<std::size_t>(rank)]);
+      for (const auto& [rank, note] : all) {
+        if (store_.check({key("here", rank)})) continue;
+        const std::string trouble = trouble_with(note.place);
         silent += say(silent.empty() ? "" : "; ", "rank ", rank,
                       trouble.empty() ? " has joined, and does not respond any more" : trouble);
       }
@@ -79,70 +77,98 @@ class Participant {
   }
 
  private:
+  /// A key of this start, perhaps of one rank there.
+  std::string key(const char* what) const { return say(start_, "/", what); }
+  std::string key(const char* what, int rank) const { return say(start_, "/", what, " ", rank); }
+
   /// Soon at first, and seldom after a long wait, because one store serves all.
   void pause() {
     std::this_thread::sleep_for(pause_);
     pause_ = std::min<std::chrono::nanoseconds>(pause_ * 9 / 8, std::chrono::milliseconds(20));
   }
 
-  /// The notes of those who have joined `start`, by rank.
-  std::map<int, MeetingNote> joined_in(const std::string& start) {
-    std::map<int, MeetingNote> joined;
-    for (int rank = 0; rank < size_of(joined); ++rank) {
-      if (!store_.check({note_key(start, rank)})) continue;
-      std::istringstream lines(store_.get_to_str(note_key(start, rank)));
-      joined.emplace(rank, read_note(lines));
-    }
-    return joined;
-  }
-  /// The largest number of ranks with which a process was started.
-  int size_of(const std::map<int, MeetingNote>& joined) const {
-    int size = own_.size;
-    for (const auto& [rank, note] : joined) size = std::max(size, note.size);
-    return size;
-  }
-  std::string missing_among(const std::map<int, MeetingNote>& joined) const {
-    std::vector<int> missing;
-    for (int rank = 0; rank < size_of(joined); ++rank)
-      if (!joined.contains(rank)) missing.push_back(rank);
-    return missing.empty() ? "" : incomplete_text(deadline_, missing_text(missing));
-  }
-  void join(const std::string& start) {
-    own_.id = own_.rank == 0 ? start : random_digits();
-    store_.set(note_key(start, own_.rank), text_of(own_));
-  }
-
-  /// Rank 0's part. Returns the start in which all have joined.
-  std::string lead() {
-    const std::string start = random_digits();
-    join(start);
-    store_.set(start_key, start);
-    std::set<std::string> answered;
+  /// The notes that rank 0 has listed in the newest start, with the own one among them.
+  Notes join() {
+    if (own_.rank == 0) begin(random_digits());
     while (true) {
       const bool is_last_look = is_over_;
-      const auto joined = joined_in(start);
-      for (const auto& [rank, note] : joined)
-        if (answered.insert(note.id).second) store_.set(answer_key(note.id), wait_answer);
-      const std::string missing = missing_among(joined);
-      if (!missing.empty() && !is_last_look) {
-        pause();
-        continue;
+      if (own_.rank == 0) {
+        store_.add(key("looks"), 1);
+        const Notes notes = notes_of_start();
+        if (is_last_look || why_missing(notes).empty()) list(notes);
+      } else if (store_.check({start_key})) {
+        if (const std::string newest = store_.get_to_str(start_key); newest != start_) begin(newest);
       }
-      const std::string difference = difference_in(joined);
-      if (!difference.empty() || !missing.empty()) refuse(joined, difference.empty() ? missing : difference);
-      std::string list;
-      for (const auto& [rank, note] : joined) list += text_of(note);
-      store_.set(list_key(start), list);
-      for (const auto& [rank, note] : joined) store_.set(answer_key(note.id), join_answer);
-      return start;
+      if (!start_.empty() && store_.check({key("all")}))
+        if (const Notes all = notes_in(store_.get_to_str(key("all"))); is_in(all)) return all;
+      if (is_last_look) refuse(why_not_joined(), {});
+      pause();
     }
   }
+  void begin(const std::string& start) {
+    start_ = start;
+    looks_ = store_.add(key("looks"), 0);
+    store_.set(key("rank", own_.rank), text_of(own_));
+    if (own_.rank == 0) store_.set(start_key, start_);
+  }
+  void list(const Notes& notes) {
+    std::string text;
+    for (const auto& [rank, note] : notes) text += text_of(note);
+    store_.set(key("all"), text);
+  }
+  bool is_in(const Notes& notes) const {
+    const auto own = notes.find(own_.rank);
+    return own != notes.end() && own->second.id == own_.id;
+  }
 
-  [[noreturn]] void refuse(const std::map<int, MeetingNote>& joined, const std::string& why) {
+  Notes notes_of_start() {
+    Notes notes;
+    for (int rank = 0; rank < size_of(notes); ++rank)
+      if (store_.check({key("rank", rank)})) notes.merge(notes_in(store_.get_to_str(key("rank", rank))));
+    return notes;
+  }
+  /// The largest number of ranks with which a process was started.
+  int size_of(const Notes& notes) const {
+    int size = own_.size;
+    for (const auto& [rank, note] : notes) size = std::max(size, note.size);
+    return size;
+  }
+
+  std::string why_missing(const Notes& notes) const {
+    std::vector<int> missing;
+    for (int rank = 0; rank < size_of(notes); ++rank)
+      if (!notes.contains(rank)) missing.push_back(rank);
+    return missing.empty() ? "" : incomplete_text(deadline_, missing_text(missing));
+  }
+  std::string why_refused(const Notes& notes) const {
+    const std::string difference = difference_in(notes);
+    return difference.empty() ? why_missing(notes) : difference;
+  }
+  /// Why this rank is not in the list of its start at its deadline.
+  std::string why_not_joined() {
+    const std::string without_rank_0 = incomplete_text(deadline_, missing_text({0}));
+    if (start_.empty()) return without_rank_0;
+    const Notes notes = notes_of_start();
+    if (!is_in(notes))
+      return incomplete_text(
+          deadline_,
+          say("rank ", own_.rank, " was started twice, as process ", own_.place.process.number, " and as process ",
+              notes.at(own_.rank).place.process.number, ": start each process with a rank of its own"));
+    if (store_.check({key("all")}) && why_refused(notes_in(store_.get_to_str(key("all")))).empty())
+      return say(without_rank_0, "; if the job that has met in this store before still runs, rank ", own_.rank,
+                 " was started twice");
+    if (store_.add(key("looks"), 0) == looks_) return without_rank_0;
+    const std::string why = why_refused(notes);
+    return why.empty() ? incomplete_text(deadline_, "rank 0 has joined, and does not respond any more") : why;
+  }
+
+  /// Throws ConfigError. Rank 0, with which the store may end, waits until the others in `all` have read why.
+  [[noreturn]] void refuse(const std::string& why, const Notes& all) {
     try {
-      for (const auto& [rank, note] : joined) store_.set(answer_key(note.id), why);
-      const auto others = static_cast<std::int64_t>(joined.size()) - 1;
-      for (StartDeadline left(time_to_read); store_.add(read_key(own_.id), 0) < others && !left.is_over();)
+      const auto others = static_cast<std::int64_t>(all.size()) - 1;
+      if (own_.rank != 0 && !start_.empty()) store_.add(key("has read"), 1);
+      for (StartDeadline left(time_to_read);
+           own_.rank == 0 && store_.add(key("has read"), 0) < others && !left.is_over();)
         std::this_thread::sleep_for(StartDeadline::look_every);
     } catch (const std::exception&) {
       // The store has ended. This process still knows what to say.
@@ -150,61 +176,14 @@ class Participant {
     throw ConfigError(why);
   }
 
-  /// The part of another rank. Returns the start in which all have joined.
-  std::string follow() {
-    std::string start;
-    bool is_known = false;  // to the rank 0 of `start`, which therefore runs
-    while (true) {
-      const bool is_last_look = is_over_;
-      if (store_.check({start_key})) {
-        if (const std::string newest = store_.get_to_str(start_key); newest != start) {
-          start = newest;
-          is_known = false;
-          join(start);
-        }
-        if (store_.check({answer_key(own_.id)})) {
-          const std::string answer = store_.get_to_str(answer_key(own_.id));
-          if (answer == join_answer) return start;
-          if (answer != wait_answer) {
-            store_.add(read_key(start), 1);
-            throw ConfigError(answer);
-          }
-          is_known = true;
-        }
-      }
-      if (is_last_look) throw ConfigError(start.empty() ? rank_0_is_missing() : why_not_joined(start, is_known));
-      pause();
-    }
-  }
-
-  std::string rank_0_is_missing() const { return incomplete_text(deadline_, missing_text({0})); }
-
-  /// Reads all that it needs before it tells rank 0, which may then end the store.
-  std::string why_not_joined(const std::string& start, bool is_known) {
-    const std::string why = reason_in(start, is_known);
-    if (is_known) store_.add(read_key(start), 1);
-    return why;
-  }
-
-  std::string reason_in(const std::string& start, bool is_known) {
-    const auto joined = joined_in(start);
-    if (const MeetingNote& last = joined.at(own_.rank); last.id != own_.id)
-      return incomplete_text(
-          deadline_, say("rank ", own_.rank, " was started twice, as process ", own_.place.process.number,
-                         " and as process ", last.place.process.number, ": start each process with a rank of its own"));
-    if (!is_known && store_.check({list_key(start)}))
-      return say(rank_0_is_missing(), "; if the job that has met in this store before still runs, rank ", own_.rank,
-                 " was started twice");
-    const std::string difference = is_known ? difference_in(joined) : "";
-    const std::string missing = is_known ? missing_among(joined) : rank_0_is_missing();
-    if (!difference.empty() || !missing.empty()) return difference.empty() ? missing : difference;
-    return incomplete_text(deadline_, "rank 0 has joined, and does not respond any more");
-  }
+  static constexpr const char* start_key = "start";
 
   c10d::Store& store_;
   MeetingNote own_;
   const std::chrono::milliseconds deadline_;
   const std::atomic<bool>& is_over_;
+  std::string start_;       // the newest that this rank has joined; empty: none yet
+  std::int64_t looks_ = 0;  // how often rank 0 had looked for notes then
   std::chrono::nanoseconds pause_ = std::chrono::milliseconds(2);
 };
 

@@ -1,13 +1,14 @@
 // The meeting of a job's processes in a c10d store, in which former starts may have left their keys.
 //
 //   rank 0     writes a random id, START, at "start".
-//   rank r     writes its note at "START/rank r", again under a new id when another START appears, and waits for the
-//              answer to the id in its note.
-//   rank 0     answers "wait" to each note; when all have joined, "join", or the reason why they cannot.
-//   all        write "START/here r", and wait until every rank has.
+//   all        write their notes at "START/rank r", again when another START appears.
+//   rank 0     writes the list of all notes at "START/all" when they are complete, or at its deadline.
+//   all        find their own id in the list, and judge it alike; then they write "START/here r", and wait until every
+//              rank has.
 //
-// An answer is to one id, so what a former start has left is never taken for this one. Of several processes with one
-// rank the last one to write its note counts.
+// Each note has a random id, so what a former start has left is never taken for this one. Of several processes with one
+// rank the last one to write its note counts. Rank 0 counts its looks at "START/looks", so that others notice whether
+// it still runs.
 #pragma once
 
 #include <atomic>
@@ -27,7 +28,7 @@ struct MeetingNote {
   int size = 1;  // the number of ranks with which it was started
   std::string build;
   ProcessPlace place;
-  std::string id;  // random, of one attempt to join
+  std::string id;  // random, of one call of meet_in()
 };
 
 /// The note of this process, without an id.

@@ -1,10 +1,12 @@
-// How long processes wait for each other at the start of a world, and what they say when some are missing. Torch-free.
+// What processes compare and say at the start of a world: how long they wait for each other, who is missing, and which
+// build they run. Torch-free.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,5 +47,13 @@ inline std::string missing_text(const std::vector<int>& ranks) {
   return say(text, ranks.size() == 1 ? " has" : " have",
              " not joined: start all ranks, or set a longer start deadline");
 }
+
+// Processes of one world run the same build, because they send each other the bytes of their structs (wire.h, records.h).
+
+/// 12 hexadecimal digits that differ, in all likelihood, between different sources of this library.
+std::string_view source_digest();
+
+/// "penstock 0.2.0 (1f2e3d4c5b6a) with LibTorch 2.13.0": the version, the digest, and LibTorch's version.
+std::string build_identity();
 
 }  // namespace penstock
