@@ -191,10 +191,7 @@ void StepExecutor::begin(const Instruction& instruction) {
 
 void StepExecutor::perform(const Instruction& instruction) {
   switch (instruction.op()) {
-    case Op::forward:
-      forward(stage(instruction.stage()), instruction.micro_batch());
-      --forwards_left_;
-      return;
+    case Op::forward: break;
     case Op::backward:
     case Op::input_grad: return backward(stage(instruction.stage()), instruction);
     case Op::weight_grad: return weight_grad(stage(instruction.stage()), instruction);
@@ -207,18 +204,10 @@ void StepExecutor::perform(const Instruction& instruction) {
       return parts_.updater.update(stage(instruction.stage()));
     case Op::norm: return parts_.updater.measure_norm();
     case Op::recv_forward:
-    case Op::recv_backward: break;
+    case Op::recv_backward: throw InternalError(say("the runtime cannot execute ", to_string(instruction)));
   }
-  throw InternalError(say("the runtime cannot execute ", to_string(instruction)));
-}
-
-Stage& StepExecutor::stage(StageId id) const {
-  for (const auto& stage : parts_.stages)
-    if (stage->id() == id) return *stage;
-  throw InternalError(say("rank ", parts_.placement.rank().value(), " does not own stage ", id.value()));
-}
-
-void StepExecutor::forward(Stage& stage, MicroBatch micro_batch) {
+  Stage& stage = this->stage(instruction.stage());
+  const MicroBatch micro_batch = instruction.micro_batch();
   const RowRange rows = rows_.of(micro_batch);
   const HeldBytes::Watch watch(observed_bytes());
   Stage::Arrivals arrivals;
@@ -245,6 +234,13 @@ void StepExecutor::forward(Stage& stage, MicroBatch micro_batch) {
     error.cause = cause_of({stage, parts_.graph, parts_.setting, *job_, rows_, arrivals}, error.micro_batch());
     throw;
   }
+  --forwards_left_;
+}
+
+Stage& StepExecutor::stage(StageId id) const {
+  for (const auto& stage : parts_.stages)
+    if (stage->id() == id) return *stage;
+  throw InternalError(say("rank ", parts_.placement.rank().value(), " does not own stage ", id.value()));
 }
 
 SequenceMemory* StepExecutor::memory_of(const Stage& stage, MicroBatch micro_batch) {

@@ -141,7 +141,6 @@ class StepExecutor {
   const CompiledSchedule& compiled() const { return job_->schedule_of(parts_.placement.replica()); }
   /// The number of this rank's lists in a compiled schedule.
   std::size_t own_list() const { return parts_.placement.rank().index(); }
-  void forward(Stage& stage, MicroBatch micro_batch);
   void backward(Stage& stage, const Instruction& instruction);
   void weight_grad(Stage& stage, const Instruction& instruction);
   SequenceMemory* memory_of(const Stage& stage, MicroBatch micro_batch);
