@@ -24,7 +24,7 @@ class InferenceSession {
 
  private:
   friend class Pipeline;
-  friend class Inferences;
+  friend class JobFactory;
   explicit InferenceSession(std::shared_ptr<SessionState> state) : state_(std::move(state)) {}
   std::shared_ptr<SessionState> state_;
 };

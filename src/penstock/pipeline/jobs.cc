@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "penstock/base/error.h"
+#include "penstock/base/log.h"
 #include "penstock/transport/device_hand_over.h"
 #include "penstock/world/rank_threads.h"
 
@@ -58,7 +59,7 @@ void StepParts::end(StepPart part) {
 std::shared_ptr<SessionState> Inferences::open_session() {
   auto session = std::make_shared<SessionState>();
   session->id = next_session_++;
-  session->pipeline = this;
+  session->pipeline = runners_.get();
   session->forget = [weak = runners_->weak_from_this(), process = getpid()](std::uint64_t id) {
     if (getpid() != process) return;  // a child made by fork() has no ranks
     if (const auto runners = weak.lock()) runners->post([id](RankRunner& runner) { runner.forget_session(id); });
@@ -67,32 +68,9 @@ std::shared_ptr<SessionState> Inferences::open_session() {
   return session;
 }
 
-StepJob Inferences::make_job(std::uint64_t step, const Tensors& inputs, const InferOptions& options) const {
-  const std::int64_t rows = rows_of(inputs);
-  const int wanted = options.micro_batches == 0 ? setting_.micro_batches : options.micro_batches;
-  require<ConfigError>(wanted >= 1 && wanted <= setting_.micro_batches, "inference in ", options.micro_batches,
-                       " micro-batches, but the pipeline was made for ", setting_.micro_batches, ": ask for 1 to ",
-                       setting_.micro_batches);
-  if (options.session) join_session(*options.session->state_, rows, options);
-  const int sharers = options.replicas == ReplicaInput::each ? 1 : world().replicas();
-  StepJob job{.step = step,
-              .training = false,
-              .layout = BatchLayout({.samples = rows, .replicas = sharers, .micro_batches = wanted}),
-              .inputs = inputs,
-              .ready = DeviceEvents::of(inputs)};
-  job.inference = Inference{options.broadcast, options.replicas, std::nullopt,
-                            std::make_shared<InferState>(expected_outputs(step, options))};
-  if (options.session) job.inference->session = options.session->state_->id;
-  return job;
-}
-
-int Inferences::micro_batches(const StepJob& job, Replica replica) const {
-  return job.layout.micro_batches(job.inference->replicas == ReplicaInput::each ? Replica(0) : replica);
-}
-
 InferResult Inferences::start(const std::shared_ptr<StepJob>& job) {
   std::erase_if(sessions_, [](const auto& session) { return session.expired(); });
-  const std::size_t most = std::max(2 * static_cast<std::size_t>(world().stages()), sessions_.size());
+  const std::size_t most = std::max(2 * static_cast<std::size_t>(runners_->world().stages()), sessions_.size());
   while (under_way_.size() >= most) finish_oldest();
   const auto& outputs = job->inference->state;
   runners_->start(job);
@@ -104,56 +82,6 @@ void Inferences::finish() {
   while (!under_way_.empty()) finish_oldest();
 }
 
-std::int64_t Inferences::rows_of(const Tensors& inputs) const {
-  require<ConfigError>(static_cast<int>(inputs.size()) == setting_.inputs, "the network takes ", setting_.inputs,
-                       " inputs, not ", inputs.size());
-  const std::int64_t rows = setting_.axes.inputs.samples(inputs);
-  require<ConfigError>(rows >= 1, "inference needs at least one row, along dimension 0 of the inputs (or that of ",
-                       "PipelineOptions::batch_dims)");
-  return rows;
-}
-
-// Every call of a session must split its rows in the same way, because memory is kept per micro-batch.
-void Inferences::join_session(SessionState& session, std::int64_t rows, const InferOptions& options) const {
-  require<ConfigError>(session.pipeline == this, "this inference session was opened in another pipeline");
-  if (!session.rows) {
-    session.rows = rows;
-    session.replicas = options.replicas;
-    session.micro_batches = options.micro_batches;
-  }
-  require<ConfigError>(*session.rows == rows, "this inference session has ", *session.rows, " rows, but this call has ",
-                       rows, ": restart() it, or open another one");
-  require<ConfigError>(session.replicas == options.replicas && session.micro_batches == options.micro_batches,
-                       "this inference session was begun with other replicas or micro_batches (", session.micro_batches,
-                       ", now ", options.micro_batches, "): restart() it, or open another one");
-}
-
-InferState::Expected Inferences::expected_outputs(std::uint64_t step, const InferOptions& options) const {
-  InferState::Expected expected;
-  expected.axes = setting_.axes.outputs;
-  expected.rank_watch = ranks_of(world()).watch();
-  const RankContext context = ranks_of(world()).first();
-  const bool holds_last = context.is_alone || context.pipeline_rank() == setting_.last;
-  if (!holds_last && !options.broadcast) {
-    const int first = context.rank_of(setting_.last, Replica(0)).value(), count = world().replicas();
-    expected.not_here = say("the outputs are not on this process: the last stage is on rank ", first,
-                            count > 1 ? say(" to ", first + count - 1) : std::string(), ", and this is rank ",
-                            context.rank.value(), "; ask has_outputs(), or set InferOptions::broadcast");
-    return expected;
-  }
-  expected.parts = options.replicas == ReplicaInput::each ? 1 : world().replicas();
-  if (context.is_alone || (holds_last && expected.parts == 1)) return expected;
-  expected.fetch = [weak = runners_->weak_from_this(), step,
-                    replicas = options.replicas](std::shared_ptr<InferState> state) {
-    if (const auto runners = weak.lock())
-      runners->post([state, step, replicas](RankRunner& runner) { runner.fetch_outputs(step, replicas, *state); });
-    else
-      state->fail(std::make_exception_ptr(
-          ConfigError("the pipeline of this inference has been destroyed: read the outputs before that")));
-  };
-  return expected;
-}
-
 void Inferences::finish_oldest() {
   const auto [step, outputs] = std::move(under_way_.front());
   under_way_.pop_front();
@@ -162,8 +90,9 @@ void Inferences::finish_oldest() {
   try {
     outputs->outputs();
   } catch (const StepFailure&) {
-    if (ranks_of(world()).failures()->is_reported(std::current_exception())) return;
-    ranks_of(world()).failures()->mark_reported(std::current_exception());
+    Failures& failures = *ranks_of(runners_->world()).failures();
+    if (failures.is_reported(std::current_exception())) return;
+    failures.mark_reported(std::current_exception());
     throw;
   }
 }
@@ -183,13 +112,39 @@ RowRange JobFactory::share_rows(std::int64_t samples) const {
   return layout_of(samples).share(ranks_of(world()).first().replica());
 }
 
+std::int64_t JobFactory::samples_of(const Tensors& inputs) const {
+  const int wanted = parts_.runners.staged().graph.inputs;
+  require<ConfigError>(static_cast<int>(inputs.size()) == wanted, "the network takes ", wanted, " inputs, not ",
+                       inputs.size());
+  return parts_.axes.inputs.samples(inputs);
+}
+
+void JobFactory::require_targets(const BatchTensors& targets, const std::vector<Metric>& metrics) const {
+  if (targets.count() > 0) return;
+  const Loss& loss = parts_.loss;
+  require<ConfigError>(
+      !loss.reads_target(), "the loss '", loss.name,
+      "' compares with a target, but this batch has none: pass targets, or give a loss of the outputs alone");
+  require<ConfigError>(loss.weight.targets() != TargetUse::first, "the loss '", loss.name,
+                       "' weighs a batch by its targets, but this batch has none: leave Loss::weight out, and samples ",
+                       "are counted");
+  for (const Metric& metric : metrics)
+    require<ConfigError>(metric.count.targets() != TargetUse::first, "the metric '", metric.name,
+                         "' compares with a target, but this batch has none: leave it out");
+}
+
 StepJob JobFactory::begin(const BatchTensors& inputs, const BatchTensors& targets, const std::vector<Metric>& metrics) {
   const std::int64_t samples = parts_.axes.samples(inputs, targets);
-  require_targets(parts_.loss, metrics, targets);
+  require_targets(targets, metrics);
   std::int64_t first_row = 0;
-  if (parts_.runners.read_inputs())
-    first_row = first_row_of(parts_.axes.inputs, inputs.list(),
-                             {parts_.runners.staged().graph.inputs, samples, share_rows(samples), is_spread()});
+  if (parts_.runners.read_inputs()) {
+    const std::int64_t given = samples_of(inputs.list());
+    const RowRange share = share_rows(samples);
+    require<ConfigError>(given == samples || given == share.size() || given == 0, "the inputs have ", given,
+                         " rows and the batch ", samples, ": pass the whole batch",
+                         is_spread() ? ", or its share_rows" : "");
+    if (given != samples) first_row = share.begin;
+  }
   Tensors tensors = inputs.list();
   for (const torch::Tensor& target : targets.list()) tensors.push_back(target);
   return {.step = next_step_++,
@@ -203,43 +158,108 @@ StepJob JobFactory::begin(const BatchTensors& inputs, const BatchTensors& target
           .learning_rate = learning_rate_};
 }
 
+std::shared_ptr<StepJob> JobFactory::scheduled(StepJob job) const {
+  job.schedules.clear();
+  for (Replica replica(0); replica.value() < world().replicas(); replica = replica.next()) {
+    const int micro_batches = job.layout.micro_batches(job.share_of(replica));
+    job.schedules.push_back(job.training ? parts_.schedules.for_training(micro_batches, job.part)
+                                         : parts_.schedules.for_forward(micro_batches));
+  }
+  return std::make_shared<StepJob>(std::move(job));
+}
+
 std::shared_ptr<StepJob> JobFactory::training(const BatchTensors& inputs, const BatchTensors& targets, StepPart part) {
-  auto job = std::make_shared<StepJob>(begin(inputs, targets, {}));
-  job->part = part;
+  StepJob job = begin(inputs, targets, {});
+  job.part = part;
   ++training_steps_;
-  if (std::exchange(is_first_batch_, false) && world().is_main()) warn_of_few_samples(job->layout);
-  for (int r = 0; r < world().replicas(); ++r)
-    job->schedules.push_back(parts_.schedules.for_training(job->layout.micro_batches(Replica(r)), part));
-  return job;
+  const auto& [samples, replicas, micro_batches] = job.layout.shape();
+  const std::int64_t full = std::int64_t{micro_batches} * replicas;
+  // Only for the first batch, because a short batch after full ones is the end of an epoch. A batch may also be a
+  // little short: it has enough for the replica with the largest share.
+  if (std::exchange(is_first_batch_, false) && world().is_main() && samples <= full - replicas)
+    warn(say("a batch of ", samples, " samples has fewer than 1 for each of ", micro_batches, " micro-batches on each ",
+             "of ", replicas, replicas == 1 ? " replica" : " replicas",
+             ": the step runs with fewer micro-batches; pass ", full, " samples or more, or ask for fewer"));
+  return scheduled(std::move(job));
 }
 
 std::shared_ptr<StepJob> JobFactory::later_part(const StepJob& begun, StepPart part, double gradient_divisor) {
-  auto job = std::make_shared<StepJob>(begun);
-  job->part = part;
-  job->gradient_divisor = gradient_divisor;
-  job->learning_rate = learning_rate_;
-  for (int r = 0; r < world().replicas(); ++r)
-    job->schedules[static_cast<std::size_t>(r)] =
-        parts_.schedules.for_training(job->layout.micro_batches(Replica(r)), part);
-  return job;
+  StepJob job = begun;
+  job.part = part;
+  job.gradient_divisor = gradient_divisor;
+  job.learning_rate = learning_rate_;
+  return scheduled(std::move(job));
 }
 
 std::shared_ptr<StepJob> JobFactory::evaluation(const BatchTensors& inputs, const BatchTensors& targets,
                                                 const std::vector<Metric>& metrics) {
-  auto job = std::make_shared<StepJob>(begin(inputs, targets, metrics));
-  job->training = false;
-  for (int r = 0; r < world().replicas(); ++r)
-    job->schedules.push_back(parts_.schedules.for_forward(job->layout.micro_batches(Replica(r))));
-  return job;
+  StepJob job = begin(inputs, targets, metrics);
+  job.training = false;
+  return scheduled(std::move(job));
 }
 
-std::shared_ptr<StepJob> JobFactory::inference(Inferences& inferences, const Tensors& inputs,
-                                               const InferOptions& options) {
-  auto job = std::make_shared<StepJob>(inferences.make_job(next_step_, inputs, options));
+std::shared_ptr<StepJob> JobFactory::inference(const Tensors& inputs, const InferOptions& options) {
+  const std::int64_t rows = samples_of(inputs);
+  require<ConfigError>(rows >= 1, "inference needs at least one row, along dimension 0 of the inputs (or that of ",
+                       "PipelineOptions::batch_dims)");
+  const int most = parts_.options.micro_batches, wanted = options.micro_batches == 0 ? most : options.micro_batches;
+  require<ConfigError>(wanted >= 1 && wanted <= most, "inference in ", options.micro_batches,
+                       " micro-batches, but the pipeline was made for ", most, ": ask for 1 to ", most);
+  if (options.session) join_session(*options.session->state_, rows, options);
+  const int sharers = options.replicas == ReplicaInput::each ? 1 : world().replicas();
+  StepJob job{.step = next_step_,
+              .training = false,
+              .layout = BatchLayout({.samples = rows, .replicas = sharers, .micro_batches = wanted}),
+              .inputs = inputs,
+              .ready = DeviceEvents::of(inputs)};
+  job.inference = Inference{options.broadcast, options.replicas, std::nullopt,
+                            std::make_shared<InferState>(expected_outputs(next_step_, options))};
+  if (options.session) job.inference->session = options.session->state_->id;
   ++next_step_;
-  for (int r = 0; r < world().replicas(); ++r)
-    job->schedules.push_back(parts_.schedules.for_forward(inferences.micro_batches(*job, Replica(r))));
-  return job;
+  return scheduled(std::move(job));
+}
+
+// Every call of a session must split its rows in the same way, because memory is kept per micro-batch.
+void JobFactory::join_session(SessionState& session, std::int64_t rows, const InferOptions& options) const {
+  require<ConfigError>(session.pipeline == &parts_.runners, "this inference session was opened in another pipeline");
+  if (!session.rows) {
+    session.rows = rows;
+    session.replicas = options.replicas;
+    session.micro_batches = options.micro_batches;
+  }
+  require<ConfigError>(*session.rows == rows, "this inference session has ", *session.rows, " rows, but this call has ",
+                       rows, ": restart() it, or open another one");
+  require<ConfigError>(session.replicas == options.replicas && session.micro_batches == options.micro_batches,
+                       "this inference session was begun with other replicas or micro_batches (", session.micro_batches,
+                       ", now ", options.micro_batches, "): restart() it, or open another one");
+}
+
+InferState::Expected JobFactory::expected_outputs(std::uint64_t step, const InferOptions& options) const {
+  InferState::Expected expected;
+  expected.axes = parts_.axes.outputs;
+  expected.rank_watch = ranks_of(world()).watch();
+  const RankContext context = ranks_of(world()).first();
+  const Schedule& schedule = parts_.schedules.training();
+  const Rank last = schedule.rank_of(StageId(schedule.stage_count() - 1));
+  const bool holds_last = context.is_alone || context.pipeline_rank() == last;
+  if (!holds_last && !options.broadcast) {
+    const int first = context.rank_of(last, Replica(0)).value(), count = world().replicas();
+    expected.not_here = say("the outputs are not on this process: the last stage is on rank ", first,
+                            count > 1 ? say(" to ", first + count - 1) : std::string(), ", and this is rank ",
+                            context.rank.value(), "; ask has_outputs(), or set InferOptions::broadcast");
+    return expected;
+  }
+  expected.parts = options.replicas == ReplicaInput::each ? 1 : world().replicas();
+  if (context.is_alone || (holds_last && expected.parts == 1)) return expected;
+  expected.fetch = [weak = parts_.runners.weak_from_this(), step,
+                    replicas = options.replicas](std::shared_ptr<InferState> state) {
+    if (const auto runners = weak.lock())
+      runners->post([state, step, replicas](RankRunner& runner) { runner.fetch_outputs(step, replicas, *state); });
+    else
+      state->fail(std::make_exception_ptr(
+          ConfigError("the pipeline of this inference has been destroyed: read the outputs before that")));
+  };
+  return expected;
 }
 
 double JobFactory::weight_of(const StepJob& job) const {

@@ -59,22 +59,9 @@ class StepParts {
 /// The submitted inferences and open sessions of one pipeline. Used by the program's thread.
 class Inferences {
  public:
-  /// The settings of all inferences of the pipeline.
-  struct Setting {
-    int inputs = 1;         // number of the network's inputs
-    int micro_batches = 1;  // of the pipeline
-    Rank last;              // the rank that holds the last stage
-    BatchAxesOf axes = {};
-  };
-  Inferences(std::shared_ptr<LocalRunners> runners, const Setting& setting)
-      : runners_(std::move(runners)), setting_(setting) {}
+  explicit Inferences(std::shared_ptr<LocalRunners> runners) : runners_(std::move(runners)) {}
 
   std::shared_ptr<SessionState> open_session();
-
-  /// The job of step `step`, without its schedules and its state. Throws ConfigError for invalid inputs or options.
-  StepJob make_job(std::uint64_t step, const Tensors& inputs, const InferOptions& options) const;
-  /// The number of micro-batches that a replica computes of the job.
-  int micro_batches(const StepJob& job, Replica replica) const;
   /// Submits a job. First waits for the oldest one if too many are in flight.
   InferResult start(const std::shared_ptr<StepJob>& job);
   /// Waits for all jobs. Throws the error of a failed one, except for a StepFailure that was reported before.
@@ -83,15 +70,9 @@ class Inferences {
   void settle() noexcept;
 
  private:
-  std::int64_t rows_of(const Tensors& inputs) const;
-  void join_session(SessionState& session, std::int64_t rows, const InferOptions& options) const;
-  InferState::Expected expected_outputs(std::uint64_t step, const InferOptions& options) const;
   void finish_oldest();
 
-  const World& world() const { return runners_->world(); }
-
   std::shared_ptr<LocalRunners> runners_;
-  Setting setting_;
   /// The jobs since the last finish(), with the state of the outputs where this process has to receive them.
   std::deque<std::pair<std::shared_ptr<StepState>, std::shared_ptr<InferState>>> under_way_;
   std::vector<std::weak_ptr<SessionState>> sessions_;
@@ -104,7 +85,7 @@ struct JobFactoryParts {
   const Loss& loss;
   const BatchAxesOf& axes;
   ScheduleCache& schedules;
-  const LocalRunners& runners;
+  LocalRunners& runners;
 };
 
 /// Numbers the jobs, and gives them their schedules. Used by the program's thread.
@@ -120,7 +101,8 @@ class JobFactory {
   std::shared_ptr<StepJob> later_part(const StepJob& begun, StepPart part, double gradient_divisor);
   std::shared_ptr<StepJob> evaluation(const BatchTensors& inputs, const BatchTensors& targets,
                                       const std::vector<Metric>& metrics);
-  std::shared_ptr<StepJob> inference(Inferences& inferences, const Tensors& inputs, const InferOptions& options);
+  /// Throws ConfigError for inputs or options that do not fit.
+  std::shared_ptr<StepJob> inference(const Tensors& inputs, const InferOptions& options);
 
   /// The total weight of a batch's samples under Reduction::mean; 0 under Reduction::sum.
   double weight_of(const StepJob& job) const;
@@ -145,6 +127,13 @@ class JobFactory {
   /// Whether other processes hold ranks of the world, so that this one may pass only its replica's share of the inputs.
   bool is_spread() const { return parts_.runners.count() < world().size(); }
   BatchLayout layout_of(std::int64_t samples) const;
+  /// The number of samples of the network's inputs, of which there must be as many as it takes.
+  std::int64_t samples_of(const Tensors& inputs) const;
+  void require_targets(const BatchTensors& targets, const std::vector<Metric>& metrics) const;
+  void join_session(SessionState& session, std::int64_t rows, const InferOptions& options) const;
+  InferState::Expected expected_outputs(std::uint64_t step, const InferOptions& options) const;
+  /// Gives the job its schedules.
+  std::shared_ptr<StepJob> scheduled(StepJob job) const;
 
   JobFactoryParts parts_;
   std::uint64_t next_step_ = 0;

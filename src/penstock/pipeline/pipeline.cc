@@ -43,7 +43,7 @@ Pipeline::Pipeline(World& world, const torch::nn::Sequential& network, Loss loss
 Pipeline::~Pipeline() {
   const bool by_exception = std::uncaught_exceptions() > impl_->exceptions;
   if (by_exception) ranks_of(impl_->world()).leave_pipeline(impl_->number);
-  impl_->inferences->settle();
+  impl_->inferences.settle();
   impl_->runners->settle();
   if (!by_exception) ranks_of(impl_->world()).failures()->log_unreported("a pipeline ends with");
 }
@@ -122,9 +122,9 @@ StepResult Pipeline::evaluate(const BatchTensors& inputs, const BatchTensors& ta
 }
 
 InferResult Pipeline::infer(const BatchTensors& inputs, const InferOptions& options) {
-  return impl_->inferences->start(impl_->jobs.inference(*impl_->inferences, inputs.list(), options));
+  return impl_->inferences.start(impl_->jobs.inference(inputs.list(), options));
 }
-InferenceSession Pipeline::open_session() { return InferenceSession(impl_->inferences->open_session()); }
+InferenceSession Pipeline::open_session() { return InferenceSession(impl_->inferences.open_session()); }
 
 // What the pipeline was made of.
 

@@ -27,7 +27,9 @@ PipelineOptions decided_options(PipelineOptions options, const std::string& sche
 }
 
 void require_options(const PipelineOptions& options, int inputs) {
-  require_batch_dims(options, inputs);
+  const std::size_t dims = options.batch_dims.inputs.size();
+  require<ConfigError>(dims <= static_cast<std::size_t>(inputs), "batch_dims has ", dims,
+                       " dimensions for inputs, but the network takes ", inputs, ": set at most one for each");
   require_clipping(options);
   require_loss_scaling(options.loss_scaling);
   require_precision(options.precision, device_of(*options.device, 0).type());
@@ -47,7 +49,8 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
       schedules({.options = given, .ranks = in_world.stages()}),
       runners(std::make_shared<LocalRunners>(in_world, number,
                                              partition_network(network, options, schedules.training().stage_count()))),
-      jobs({options, loss, axes, schedules, *runners}) {
+      jobs({options, loss, axes, schedules, *runners}),
+      inferences(runners) {
   options = decided_options(std::move(options), schedules.source());
   require_options(options, staged().graph.inputs);
   if (world().is_main())
@@ -66,8 +69,6 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
                                                     .axes = axes});
   });
   lower();
-  const Rank last = full_schedule->schedule.rank_of(StageId(staged().stage_count() - 1));
-  inferences.emplace(runners, Inferences::Setting{staged().graph.inputs, options.micro_batches, last, axes});
 }
 
 void PipelineImpl::lower() {
@@ -91,7 +92,7 @@ void PipelineImpl::set_trainable(const std::string& name, bool trains) {
 
 void PipelineImpl::drain() {
   ranks_of(world()).require_own_process();
-  inferences->finish();
+  inferences.finish();
   runners->finish();
 }
 

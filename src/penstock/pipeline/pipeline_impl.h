@@ -52,7 +52,7 @@ class PipelineImpl {
   std::shared_ptr<const CompiledSchedule> full_schedule;  // for all m micro-batches
   JobFactory jobs;
   StepParts parts;
-  std::optional<Inferences> inferences;
+  Inferences inferences;
   std::set<std::string> damaged;  // checkpoints that load() skipped
   std::string checkpoint_folder;  // of the newest CheckpointSaver
   bool has_optimizer = false;

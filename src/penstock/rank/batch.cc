@@ -8,7 +8,6 @@
 
 #include "penstock/base/device_copy.h"
 #include "penstock/base/error.h"
-#include "penstock/base/log.h"
 #include "penstock/world/collectives.h"
 
 namespace penstock {
@@ -97,35 +96,6 @@ std::int64_t BatchAxesOf::samples(const BatchTensors& batch_inputs, const BatchT
   return samples;
 }
 
-void require_batch_dims(const PipelineOptions& options, int inputs) {
-  const std::size_t dims = options.batch_dims.inputs.size();
-  require<ConfigError>(dims <= static_cast<std::size_t>(inputs), "batch_dims has ", dims,
-                       " dimensions for inputs, but the network takes ", inputs, ": set at most one for each");
-}
-
-std::int64_t first_row_of(const BatchAxes& axes, const Tensors& inputs, const InputRows& rows) {
-  require<ConfigError>(static_cast<int>(inputs.size()) == rows.inputs, "the network takes ", rows.inputs,
-                       " inputs, not ", inputs.size());
-  const std::int64_t given = axes.samples(inputs);
-  require<ConfigError>(given == rows.samples || given == rows.share.size() || given == 0, "the inputs have ", given,
-                       " rows and the batch ", rows.samples, ": pass the whole batch",
-                       rows.may_be_share ? ", or its share_rows" : "");
-  return given == rows.samples ? 0 : rows.share.begin;
-}
-
-void require_targets(const Loss& loss, const std::vector<Metric>& metrics, const BatchTensors& targets) {
-  if (targets.count() > 0) return;
-  require<ConfigError>(
-      !loss.reads_target(), "the loss '", loss.name,
-      "' compares with a target, but this batch has none: pass targets, or give a loss of the outputs alone");
-  require<ConfigError>(loss.weight.targets() != TargetUse::first, "the loss '", loss.name,
-                       "' weighs a batch by its targets, but this batch has none: leave Loss::weight out, and samples ",
-                       "are counted");
-  for (const Metric& metric : metrics)
-    require<ConfigError>(metric.count.targets() != TargetUse::first, "the metric '", metric.name,
-                         "' compares with a target, but this batch has none: leave it out");
-}
-
 RowRange BatchLayout::share(Replica replica) const {
   return split(shape_.samples, {.index = replica.value(), .of = shape_.replicas});
 }
@@ -138,15 +108,6 @@ RowRange BatchLayout::rows(Replica replica, MicroBatch micro_batch) const {
   const RowRange share_rows = share(replica);
   const RowRange part = split(share_rows.size(), {.index = micro_batch.value(), .of = micro_batches(replica)});
   return {share_rows.begin + part.begin, share_rows.begin + part.end};
-}
-
-void warn_of_few_samples(const BatchLayout& layout) {
-  const auto& [samples, replicas, micro_batches] = layout.shape();
-  const std::int64_t full = std::int64_t{micro_batches} * replicas;
-  if (samples > full - replicas) return;  // enough for the replica with the largest share
-  warn(say("a batch of ", samples, " samples has fewer than 1 for each of ", micro_batches, " micro-batches on each ",
-           "of ", replicas, replicas == 1 ? " replica" : " replicas", ": the step runs with fewer micro-batches; pass ",
-           full, " samples or more, or ask for fewer"));
 }
 
 torch::Tensor usable_rows(const torch::Tensor& rows, const RowsUse& use) {

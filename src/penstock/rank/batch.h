@@ -57,23 +57,6 @@ struct BatchAxesOf {
   std::int64_t samples(const BatchTensors& batch_inputs, const BatchTensors& batch_targets) const;
 };
 
-/// Throws ConfigError for more dimensions than the network has inputs.
-void require_batch_dims(const PipelineOptions& options, int inputs);
-
-/// The inputs that a process may pass.
-struct InputRows {
-  int inputs = 1;            // number of the network's inputs
-  std::int64_t samples = 0;  // of the whole batch
-  RowRange share;            // the rows of this process's replica
-  bool may_be_share = false;
-};
-/// The number of the first row of `inputs` within the batch: 0, or the first of the share. Throws ConfigError for
-/// inputs that are neither the whole batch nor the share.
-std::int64_t first_row_of(const BatchAxes& axes, const Tensors& inputs, const InputRows& rows);
-
-/// Throws ConfigError where the loss or a metric needs targets and there are none.
-void require_targets(const Loss& loss, const std::vector<Metric>& metrics, const BatchTensors& targets);
-
 /// The rows of a batch that each replica and micro-batch computes.
 class BatchLayout {
  public:
@@ -84,7 +67,6 @@ class BatchLayout {
   };
   explicit BatchLayout(const Shape& shape) : shape_(shape) {}
 
-  std::int64_t samples() const { return shape_.samples; }
   const Shape& shape() const { return shape_; }
   /// A replica's rows of the batch: contiguous, larger shares first.
   RowRange share(Replica replica) const;
@@ -96,10 +78,6 @@ class BatchLayout {
  private:
   Shape shape_;
 };
-
-/// Warns where the largest share of a replica has fewer samples than there are micro-batches. To be called for the
-/// first batch alone, because a short batch after full ones is the end of an epoch.
-void warn_of_few_samples(const BatchLayout& layout);
 
 /// How rows of a batch are used.
 struct RowsUse {
@@ -128,7 +106,8 @@ struct WholeTargets {
 LossFactors loss_factors(const Loss& loss, const LossReduction& how, const WholeTargets& targets,
                          const BatchLayout& layout, Replica replica, int replicas);
 
-/// The error of processes that were given different batches. Thrown on every rank with the same text, so that the world need not be aborted.
+/// The error of processes that were given different batches. Thrown on every rank with the same text, so that the world
+/// need not be aborted.
 class BatchesDiffer : public ConfigError {
  public:
   using ConfigError::ConfigError;

@@ -1,5 +1,6 @@
 // The loop that executes one rank's instructions, and the store of its live activations. Torch-free: templates over the
-// handler and the activations, so that the loop that trains networks also runs under the thread sanitizer with integers.
+// handler and the activations, so that the loop that trains networks also runs under the thread sanitizer with
+// integers.
 //
 // A handler is any type with
 //   void begin(const Instruction&)            called before each instruction; reports this rank's position to peers

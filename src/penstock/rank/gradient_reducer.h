@@ -1,5 +1,5 @@
-// What the stages of several ranks and replicas that hold the same parameters exchange: gradients, which are summed over
-// all uses and replicas and measured, and values, which are copied.
+// What the stages of several ranks and replicas that hold the same parameters exchange: gradients, which are summed
+// over all uses and replicas and measured, and values, which are copied.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace penstock {
 
-/// The gradients of a rank's stages on their way to the update. The owner stage of a tied parameter sums the gradients of
-/// all uses and sends the total to the other stages. Used on its rank's thread. Sending never blocks, and each rank sends
-/// all its messages before it waits, so that no order of the ranks' instructions can deadlock. The waits are where the
-/// schedule places REDUCE, NORM and STEP.
+/// The gradients of a rank's stages on their way to the update. The owner stage of a tied parameter sums the gradients
+/// of all uses and sends the total to the other stages. Used on its rank's thread. Sending never blocks, and each rank
+/// sends all its messages before it waits, so that no order of the ranks' instructions can deadlock. The waits are
+/// where the schedule places REDUCE, NORM and STEP.
 class GradientReducer {
  public:
   /// `placement` and `stages` must outlive it.
@@ -53,8 +53,8 @@ class GradientReducer {
   bool ties_pending_ = false;             // REDUCE has sent uses of tied parameters; finish_ties() must receive totals
 };
 
-/// Copies of parameters and buffers: those on several stages and replicas, which have to be equal, and those from before
-/// a step. Used on its rank's thread.
+/// Copies of parameters and buffers: those on several stages and replicas, which have to be equal, and those from
+/// before a step. Used on its rank's thread.
 class StateCopies {
  public:
   /// `placement` and `stages` must outlive it.

@@ -11,182 +11,156 @@
 
 namespace penstock {
 
+StepState::StepState(int local_ranks, std::shared_ptr<Failures> failures, std::shared_ptr<const RankWatch> rank_watch)
+    : failures_(std::move(failures)), rank_watch_(std::move(rank_watch)), process_(getpid()), running_(local_ranks) {}
+
 void StepState::set_numbers(StepNumbers numbers) {
-  {
-    std::lock_guard lock(mutex_);
-    numbers_ = std::move(numbers);
-  }
+  const std::lock_guard lock(mutex_);
+  numbers_ = std::move(numbers);
   changed_.notify_all();
 }
 
 void StepState::set_gradient_norm(double norm) {
-  {
-    std::lock_guard lock(mutex_);
-    gradient_norm_ = norm;
-  }
+  const std::lock_guard lock(mutex_);
+  gradient_norm_ = norm;
   changed_.notify_all();
 }
 
 void StepState::set_update_skipped() {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   update_skipped_ = true;
 }
 
-bool StepState::update_skipped() {
-  wait_until_done();
-  std::lock_guard lock(mutex_);
-  return update_skipped_;
-}
-
 void StepState::add_use(const RankUse& use) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   uses_.push_back(use);
 }
 
 void StepState::add_outputs(Replica replica, BatchOutputs part, const BatchAxesOf& axes) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   outputs_.emplace(replica, std::move(part));
   axes_ = axes;
 }
 
-std::optional<BatchOutputs> StepState::outputs() {
-  std::lock_guard lock(mutex_);
-  if (outputs_.empty()) return std::nullopt;
-  if (outputs_.size() == 1) return outputs_.begin()->second;
-  std::vector<std::vector<torch::Tensor>> outputs, targets;
-  for (const auto& [replica, part] : outputs_) {
-    outputs.push_back(part.outputs);
-    targets.push_back(part.targets);
-  }
-  return BatchOutputs{axes_.outputs.join(outputs),
-                      axes_.targets.join(targets),
-                      {outputs_.begin()->second.rows.begin, outputs_.rbegin()->second.rows.end}};
+void StepState::rank_done(std::exception_ptr error) {
+  if (error) failures_->add(error);
+  const std::lock_guard lock(mutex_);
+  --running_;
+  if (error && !error_) error_ = error;
+  changed_.notify_all();
 }
-
-std::vector<RankUse> StepState::uses() {
-  std::lock_guard lock(mutex_);
-  return uses_;
-}
-
-StepState::StepState(int local_ranks, std::shared_ptr<Failures> failures, std::shared_ptr<const RankWatch> rank_watch)
-    : failures_(std::move(failures)), rank_watch_(std::move(rank_watch)), process_(getpid()), running_(local_ranks) {}
 
 void StepState::require_own_process() const {
   require<ConfigError>(getpid() == process_, "this step runs in process ", process_, ", of which this is a child made ",
                        "by fork(): a child has no ranks; make its own world after fork()");
 }
 
-void StepState::rank_done(std::exception_ptr error) {
-  if (error) failures_->add(error);
-  {
-    std::lock_guard lock(mutex_);
-    --running_;
-    if (error && !error_) error_ = error;
-  }
-  changed_.notify_all();
-}
-
 template <class Condition>
-void StepState::wait(std::unique_lock<std::mutex>& lock, const Condition& condition) {
-  if (condition()) return;
+std::unique_lock<std::mutex> StepState::ended(const Condition& condition) {
+  std::unique_lock lock(mutex_);
+  const auto is_over = [&] { return condition() || error_; };
+  if (is_over()) return lock;
   require_own_process();
-  wait_here(lock, condition);
-}
-
-// All conditions hold where there is an error.
-template <class Condition>
-void StepState::wait_here(std::unique_lock<std::mutex>& lock, const Condition& condition) {
-  if (const auto failure = rank_watch_->wait(lock, changed_, condition)) {
+  if (const auto failure = rank_watch_->wait(lock, changed_, is_over)) {
     failures_->add(failure);
     error_ = failure;
   }
+  return lock;
 }
 
-void StepState::rethrow() {
+template <class Condition>
+std::unique_lock<std::mutex> StepState::awaited(const Condition& condition) {
+  std::unique_lock lock = ended(condition);
+  if (!error_) return lock;
   failures_->mark_reported(error_);
   std::rethrow_exception(error_);
 }
 
-const StepNumbers& StepState::numbers() {
-  std::unique_lock lock(mutex_);
-  wait(lock, [&] { return numbers_ || error_; });
-  if (error_) rethrow();
-  return *numbers_;
-}
-
-double StepState::gradient_norm() {
-  std::unique_lock lock(mutex_);
-  wait(lock, [&] { return gradient_norm_ || error_ || running_ == 0; });
-  if (error_) rethrow();
-  require<ConfigError>(gradient_norm_.has_value(),
-                       "this step measured no gradient norm: set PipelineOptions::clip_norm (infinity clips nothing)");
-  return *gradient_norm_;
-}
-
-bool StepState::has_gradient_norm() {
-  std::unique_lock lock(mutex_);
-  wait(lock, [&] { return gradient_norm_ || error_ || running_ == 0; });
-  if (error_) std::rethrow_exception(error_);
-  return gradient_norm_.has_value();
-}
-
-void StepState::wait_until_done() {
-  std::unique_lock lock(mutex_);
-  wait(lock, [&] { return running_ == 0 || error_; });
-  if (error_) rethrow();
+std::unique_lock<std::mutex> StepState::wait_until_done() {
+  return awaited([this] { return running_ == 0; });
 }
 
 void StepState::finish() {
-  std::unique_lock lock(mutex_);
-  wait(lock, [&] { return running_ == 0 || error_; });
+  const auto lock = ended([this] { return running_ == 0; });
   if (!error_) return;
   const bool was_told = failures_->is_reported(error_);
+  failures_->mark_reported(error_);
   try {
-    rethrow();
+    std::rethrow_exception(error_);
   } catch (const StepFailure&) {
     if (!was_told) throw;
   }
 }
 
 void StepState::settle() noexcept {
-  std::unique_lock lock(mutex_);
-  if (getpid() == process_) wait_here(lock, [&] { return running_ == 0 || error_; });
-}
-
-bool StepState::ready() {
-  std::lock_guard lock(mutex_);
-  return numbers_ || error_;
+  if (getpid() == process_) ended([this] { return running_ == 0; });
 }
 
 bool StepState::has_failed() {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return error_ != nullptr;
 }
 
 bool StepState::is_done() {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return running_ == 0 || error_;
 }
 
+const StepNumbers& StepState::numbers() {
+  const auto lock = awaited([this] { return numbers_.has_value(); });
+  return *numbers_;
+}
+
 double StepResult::loss() const { return state_->numbers().loss; }
-double StepResult::gradient_norm() const { return state_->gradient_norm(); }
-bool StepResult::update_skipped() const { return state_->update_skipped(); }
-bool StepResult::has_gradient_norm() const { return state_->has_gradient_norm(); }
 double StepResult::loss_sum() const { return state_->numbers().loss_sum; }
 double StepResult::weight() const { return state_->numbers().weight; }
 const std::vector<double>& StepResult::metrics() const { return state_->numbers().metrics; }
-bool StepResult::ready() const { return state_->ready(); }
-std::optional<BatchOutputs> StepResult::outputs() const {
-  state_->wait_until_done();
-  return state_->outputs();
+
+double StepResult::gradient_norm() const {
+  const auto lock = state_->awaited([this] { return state_->gradient_norm_ || state_->running_ == 0; });
+  require<ConfigError>(state_->gradient_norm_.has_value(),
+                       "this step measured no gradient norm: set PipelineOptions::clip_norm (infinity clips nothing)");
+  return *state_->gradient_norm_;
 }
+
+bool StepResult::has_gradient_norm() const {
+  const auto lock = state_->ended([this] { return state_->gradient_norm_ || state_->running_ == 0; });
+  if (state_->error_) std::rethrow_exception(state_->error_);
+  return state_->gradient_norm_.has_value();
+}
+
+bool StepResult::update_skipped() const {
+  const auto lock = state_->wait_until_done();
+  return state_->update_skipped_;
+}
+
+bool StepResult::ready() const {
+  const std::lock_guard lock(state_->mutex_);
+  return state_->numbers_ || state_->error_;
+}
+
 void StepResult::wait() const { state_->wait_until_done(); }
 
+std::optional<BatchOutputs> StepResult::outputs() const {
+  const auto lock = state_->wait_until_done();
+  const auto& parts = state_->outputs_;
+  if (parts.empty()) return std::nullopt;
+  if (parts.size() == 1) return parts.begin()->second;
+  std::vector<Tensors> outputs, targets;
+  for (const auto& [replica, part] : parts) {
+    outputs.push_back(part.outputs);
+    targets.push_back(part.targets);
+  }
+  return BatchOutputs{state_->axes_.outputs.join(outputs),
+                      state_->axes_.targets.join(targets),
+                      {parts.begin()->second.rows.begin, parts.rbegin()->second.rows.end}};
+}
+
 StepStats StepResult::use() const {
-  state_->wait_until_done();
+  const auto lock = state_->wait_until_done();
   StepStats total;
   std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0, busy = 0;
-  const std::vector<RankUse> uses = state_->uses();
+  const std::vector<RankUse>& uses = state_->uses_;
   for (const RankUse& use : uses) {
     total.peak_activations = std::max(total.peak_activations, use.peak_activations);
     busy += use.busy_ns;
@@ -200,27 +174,23 @@ StepStats StepResult::use() const {
 }
 
 void InferState::add_part(Replica replica, Tensors outputs) {
-  {
-    std::lock_guard lock(mutex_);
-    parts_.emplace(replica, std::move(outputs));
-    if (static_cast<int>(parts_.size()) < expected_.parts) return;
-    if (parts_.size() == 1) {
-      outputs_ = std::move(parts_.begin()->second);
-    } else {
-      std::vector<Tensors> in_order;
-      for (auto& [from, part] : parts_) in_order.push_back(std::move(part));
-      outputs_ = expected_.axes.join(in_order);
-    }
-    parts_.clear();
+  const std::lock_guard lock(mutex_);
+  parts_.emplace(replica, std::move(outputs));
+  if (static_cast<int>(parts_.size()) < expected_.parts) return;
+  if (parts_.size() == 1) {
+    outputs_ = std::move(parts_.begin()->second);
+  } else {
+    std::vector<Tensors> in_order;
+    for (auto& [from, part] : parts_) in_order.push_back(std::move(part));
+    outputs_ = expected_.axes.join(in_order);
   }
+  parts_.clear();
   changed_.notify_all();
 }
 
 void InferState::fail(std::exception_ptr error) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!error_) error_ = error;
-  }
+  const std::lock_guard lock(mutex_);
+  if (!error_) error_ = error;
   changed_.notify_all();
 }
 
@@ -256,10 +226,6 @@ CompiledSchedule::CompiledSchedule(Schedule lowered, Links of_model)
 void BatchRows::clear() {
   job_ = nullptr;
   whole_.clear();
-}
-
-Replica BatchRows::share() const {
-  return job_->inference && job_->inference->replicas == ReplicaInput::each ? Replica(0) : placement_.replica();
 }
 
 RowRange BatchRows::of(MicroBatch micro_batch) const { return job_->layout.rows(share(), micro_batch); }

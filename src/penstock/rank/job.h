@@ -61,8 +61,9 @@ struct RankUse {
   int peak_activations = 0;
 };
 
-/// The state of one step: written by its local ranks, read through StepResult. Thread-safe. Getters wait until their value is available, and throw the error that ended the step. A local rank that
-/// stalls meanwhile, or hangs after a failure of the world, is such an error.
+/// The state of one step: written by its local ranks, read through StepResult. Thread-safe. Getters wait until their
+/// value is available, and throw the error that ended the step. A local rank that stalls meanwhile, or hangs after a
+/// failure of the world, is such an error.
 class StepState {
  public:
   /// Records errors, and whether they were reported, in `failures`. `rank_watch` is that of the world.
@@ -79,13 +80,9 @@ class StepState {
   /// One local rank has finished; with an error if it failed. The first error is kept.
   void rank_done(std::exception_ptr error);
 
-  const StepNumbers& numbers();
-  double gradient_norm();
-  /// Waits as wait_until_done().
-  bool update_skipped();
-  bool has_gradient_norm();
-  void wait_until_done();
-  /// The same, but does not throw a StepFailure that was reported before.
+  /// Waits until every local rank has finished, or one has failed, and throws its error. Returns with the state locked.
+  std::unique_lock<std::mutex> wait_until_done();
+  /// wait_until_done(), but does not throw a StepFailure that was reported before.
   void finish();
   /// Waits as finish() and throws nothing.
   void settle() noexcept;
@@ -93,23 +90,21 @@ class StepState {
   void mark_reported(const std::exception_ptr& error) { failures_->mark_reported(error); }
   /// Throws ConfigError in a child process after fork(), in which the step makes no progress.
   void require_own_process() const;
-  bool ready();
   /// Whether every local rank has finished, or one has failed.
   bool is_done();
   bool has_failed();
-  /// The use of all local ranks; to be called after wait_until_done().
-  std::vector<RankUse> uses();
-  /// The outputs of all local replicas, joined; none where no rank added any. To be called after wait_until_done().
-  std::optional<BatchOutputs> outputs();
 
  private:
-  /// Waits until `condition` holds. Throws ConfigError in a child after fork(), which has no ranks.
+  friend class StepResult;
+
+  /// Waits until `condition` holds or the step has failed, and returns with the state locked. Throws ConfigError in a
+  /// child after fork(), which has no ranks.
   template <class Condition>
-  void wait(std::unique_lock<std::mutex>& lock, const Condition& condition);
-  /// The same in any process.
+  std::unique_lock<std::mutex> ended(const Condition& condition);
+  /// The same, and throws the error of a failed step.
   template <class Condition>
-  void wait_here(std::unique_lock<std::mutex>& lock, const Condition& condition);
-  [[noreturn]] void rethrow();
+  std::unique_lock<std::mutex> awaited(const Condition& condition);
+  const StepNumbers& numbers();
 
   const std::shared_ptr<Failures> failures_;
   const std::shared_ptr<const RankWatch> rank_watch_;
@@ -173,7 +168,7 @@ struct Inference {
   std::shared_ptr<InferState> state;
 };
 
-class Inferences;
+class LocalRunners;
 
 /// What the calls of an inference session have in common. Used by the program's thread.
 struct SessionState {
@@ -181,7 +176,7 @@ struct SessionState {
   std::optional<std::int64_t> rows = std::nullopt;  // of the calls so far; none before the first call
   ReplicaInput replicas = ReplicaInput::share;      // InferOptions of the calls so far
   int micro_batches = 0;                            // the same
-  const Inferences* pipeline = nullptr;             // identifies the session's pipeline; not dereferenced
+  const LocalRunners* pipeline = nullptr;           // identifies the session's pipeline; not dereferenced
   std::function<void(std::uint64_t)> forget;        // frees the session's memory on this process's ranks
 
   SessionState() = default;
@@ -242,6 +237,10 @@ struct StepJob {
   bool require_previous = false;  // StepOptions::require_previous
 
   const CompiledSchedule& schedule_of(Replica replica) const { return *schedules[replica.index()]; }
+  /// The replica whose share of the batch `replica` computes.
+  Replica share_of(Replica replica) const {
+    return inference && inference->replicas == ReplicaInput::each ? Replica(0) : replica;
+  }
   /// Whether the job is a part of a step after its forward_backward.
   bool is_later_part() const { return part == StepPart::reduce || part == StepPart::update; }
 };
@@ -272,8 +271,7 @@ class BatchRows {
  private:
   enum class Kind { inputs, targets };
 
-  /// The replica whose share of the batch this rank computes.
-  Replica share() const;
+  Replica share() const { return job_->share_of(placement_.replica()); }
   /// `rows` counted from the first row that the job has of its inputs.
   RowRange input_rows(RowRange rows) const;
   torch::Tensor usable(Kind kind, std::size_t index, RowRange rows);

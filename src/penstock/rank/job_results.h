@@ -1,5 +1,5 @@
-// The results of one job on a rank of the last stage: the loss and the metrics of a step, the network's outputs, and why
-// a loss is not finite.
+// The results of one job on a rank of the last stage: the loss and the metrics of a step, the network's outputs, and
+// why a loss is not finite.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ class NonFiniteLoss : public Failure {
 Tensors in_full_precision(const RankSetting& setting, const Tensors& outputs);
 
 /// Accumulates over the micro-batches in the order in which the last stage computes them, which is ascending in every
-/// schedule. Carries the numbers of a step to all processes, and the outputs of an inference to those that get them. Used
-/// on its rank's thread.
+/// schedule. Carries the numbers of a step to all processes, and the outputs of an inference to those that get them.
+/// Used on its rank's thread.
 class JobResults {
  public:
   /// `placement` and `setting` must outlive it.
@@ -113,9 +113,9 @@ struct LastForward {
 /// F does.
 std::string cause_of(const LastForward& last, MicroBatch micro_batch);
 
-/// The error of a step that was cancelled: an InvalidLoss, the same on every rank, if the loss of a rank caused it; null
-/// if another error did. Called on every rank. `own`: the error that this rank met. `last_update`: the newest training
-/// step that changed the parameters. Throws the errors of the transport.
+/// The error of a step that was cancelled: an InvalidLoss, the same on every rank, if the loss of a rank caused it;
+/// null if another error did. Called on every rank. `own`: the error that this rank met. `last_update`: the newest
+/// training step that changed the parameters. Throws the errors of the transport.
 std::exception_ptr agreed_invalid_loss(const StagePlacement& placement, const RankStages& stages,
                                        const RankSetting& setting, const StepJob& job, const std::exception_ptr& own,
                                        std::optional<std::uint64_t> last_update);

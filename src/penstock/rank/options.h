@@ -56,9 +56,9 @@ struct PipelineOptions {
   bool recompute = false;
   /// RankPeak also reports bytes. Costs time: every allocation is observed.
   bool count_bytes = false;
-  /// The device of the stages. A device with an index, cuda:1, is that of all ranks; without one, cuda, rank r of a host
-  /// has cuda:(r mod count). None: cuda if LibTorch finds a GPU, else the CPU. Pipeline::options() holds the choice, and
-  /// the ranks compare it. Initial weights are computed on the CPU: they are the same on every device.
+  /// The device of the stages. A device with an index, cuda:1, is that of all ranks; without one, cuda, rank r of a
+  /// host has cuda:(r mod count). None: cuda if LibTorch finds a GPU, else the CPU. Pipeline::options() holds the
+  /// choice, and the ranks compare it. Initial weights are computed on the CPU: they are the same on every device.
   std::optional<c10::Device> device = std::nullopt;
   Precision precision = Precision::fp32;
   LossScaling loss_scaling = {};  // of Precision::fp16
@@ -67,7 +67,8 @@ struct PipelineOptions {
   /// nothing is measured: pipelines with the same text compute the same bits. Empty: autotune() measures.
   std::string kernel_selection = "";
   /// How networks without annotations are partitioned: a method of plan/partition.h, or "time", which minimises the
-  /// time of the slowest rank from the forward and backward times of each layer: autotune() measures them. A partition by "time" may differ from run to run; results do not depend on the partition.
+  /// time of the slowest rank from the forward and backward times of each layer: autotune() measures them. A partition
+  /// by "time" may differ from run to run; results do not depend on the partition.
   std::string partition = "parameters";
   /// For networks whose forward reads shapes or dtypes (Value::size): inputs with any number of samples, from which
   /// tracing takes shapes and dtypes only. Every process passes the same ones. Empty: no shape is known.

@@ -233,10 +233,7 @@ void ParameterUpdater::run_hooks(const Stage& stage) {
 
 void ParameterUpdater::update(Stage& stage) {
   reducer_.finish_ties();
-  if (optimizers_.contains(stage.id())) step_optimizers(stage);
-}
-
-void ParameterUpdater::step_optimizers(Stage& stage) {
+  if (!optimizers_.contains(stage.id())) return;
   run_hooks(stage);
   const Tensors gradients = reducer_.take(stage);
   if (skips_update()) return;

@@ -16,8 +16,8 @@
 
 namespace penstock {
 
-/// The scale of the loss in fp16 training. It is the same on every rank, because all ranks use the same gradient norm. A
-/// plain value. Without fp16 the scale is always 1.
+/// The scale of the loss in fp16 training. It is the same on every rank, because all ranks use the same gradient norm.
+/// A plain value. Without fp16 the scale is always 1.
 class LossScaler {
  public:
   LossScaler(Precision precision, const LossScaling& scaling);
@@ -114,7 +114,6 @@ class ParameterUpdater {
   bool end_update();
 
  private:
-  void step_optimizers(Stage& stage);
   void run_hooks(const Stage& stage);
   /// The gradient with the factor that clips the norm of all gradients; itself where that is 1 for certain.
   torch::Tensor clipped(const torch::Tensor& gradient) const;

@@ -24,8 +24,8 @@
 
 namespace penstock {
 
-/// One rank of one pipeline. Used on its rank's thread, except for the constructor and const functions while the rank is
-/// idle.
+/// One rank of one pipeline. Used on its rank's thread, except for the constructor and const functions while the rank
+/// is idle.
 class RankRunner {
  public:
   /// `staged` must outlive it. Builds the stages that `training`, the full schedule, assigns to this rank.
@@ -102,8 +102,8 @@ class RankRunner {
 };
 
 /// The runners of this process's ranks in one pipeline. Owns them and what they refer to. Shared by the pipeline and by
-/// the work that is posted here, because work that hangs after a failure may outlive the Pipeline. Used by the program's
-/// thread; each runner by its rank's thread.
+/// the work that is posted here, because work that hangs after a failure may outlive the Pipeline. Used by the
+/// program's thread; each runner by its rank's thread.
 class LocalRunners : public std::enable_shared_from_this<LocalRunners> {
  public:
   using Work = std::function<void(RankRunner&)>;
@@ -122,8 +122,9 @@ class LocalRunners : public std::enable_shared_from_this<LocalRunners> {
   /// Whether any of these ranks reads the network's inputs.
   bool read_inputs() const;
 
-  /// Gives `job` its state, queues it for every runner, and returns its result. It must not change any more. Of steps and
-  /// evaluations one runs, and the next one waits: first waits for the job before the last. An inference never waits.
+  /// Gives `job` its state, queues it for every runner, and returns its result. It must not change any more. Of steps
+  /// and evaluations one runs, and the next one waits: first waits for the job before the last. An inference never
+  /// waits.
   StepResult start(const std::shared_ptr<StepJob>& job);
   /// Waits for the submitted jobs; throws the error of a failed one, unless it was a StepFailure reported before.
   void finish() const;

@@ -24,9 +24,9 @@ enum class ReplicaInput {
   each    // each replica computes all rows; a process gets the outputs of its own replica, under threads of replica 0
 };
 
-/// A number that is summed over the samples of a batch. `count` returns the sum over one micro-batch's samples. It is a function of (outputs, targets) or of the outputs
-/// alone, each of them the first tensor or all tensors (model/batch_function.h). Called on the threads of the ranks
-/// that hold the last stage.
+/// A number that is summed over the samples of a batch. `count` returns the sum over one micro-batch's samples. It is a
+/// function of (outputs, targets) or of the outputs alone, each of them the first tensor or all tensors
+/// (model/batch_function.h). Called on the threads of the ranks that hold the last stage.
 struct Metric {
   std::string name;
   BatchFunction<double> count;

@@ -46,7 +46,8 @@ class CheckpointSaver {
   /// until the former checkpoint is written. If the newest step fails, a parameter, buffer or state of the optimiser
   /// contains NaN, or a trained parameter infinities, a warning says so and the checkpoint is not kept: it replaces no
   /// good one. Throws ConfigError while gradients await their update; on the main process the Failure of writing the
-  /// former checkpoint; Failure if a call of the system for one of its files does not return within the world's deadline.
+  /// former checkpoint; Failure if a call of the system for one of its files does not return within the world's
+  /// deadline.
   void save(const CheckpointContents& contents);
   /// On the main process, throws the Failure of a checkpoint whose writing has ended. Does not wait.
   void check();

@@ -16,9 +16,9 @@
 
 namespace penstock {
 
-/// Called on every rank's thread with the same `state`. Copies the values of `state` if all fit. Returns the first three
-/// differences between names, shapes and dtypes of all ranks' parameters and buffers and those of `state`, the same text
-/// on every rank; empty if all fit.
+/// Called on every rank's thread with the same `state`. Copies the values of `state` if all fit. Returns the first
+/// three differences between names, shapes and dtypes of all ranks' parameters and buffers and those of `state`, the
+/// same text on every rank; empty if all fit.
 std::string load_values(const RankContext& context, const Tag& tag, const RankStages& stages,
                         const std::map<std::string, torch::Tensor>& state);
 
