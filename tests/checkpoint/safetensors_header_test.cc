@@ -135,7 +135,15 @@ TEST(SafetensorsHeader, refuses_what_is_not_exactly_the_format) {
            {R"({"w":{"dtype":"F32","shape":[[2]],"data_offsets":[0,8]}})", "has a list, but"},
            {R"({"w":{"dtype":"F32","shape":["2"],"data_offsets":[0,8]}})", "has \"2\", but"},
            {R"({"w":{"dtype":"F32","shape":[null],"data_offsets":[0,8]}})", "has null, but"},
+           {R"({"w":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "has -2, but"},
+           {R"({"w":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", "has 2.0, but"},
+           {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", "has 1 data_offsets"},
            {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8,8]}})", "has 3 data_offsets"},
+           {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", "before its start"},
+           {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "begins at 4"},
+           {R"({"w":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "takes 12 bytes, but has 8"},
+           {R"({"__metadata__":{"n":3}})", "'n' is not text"},
+           {"{\"\xff\":1}", "its header is not a JSON object"},
            {R"({"w":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "has \"dtype\" twice"},
            {R"({"w":)" + entry + R"(,"w":)" + entry + "}", "has tensor 'w' twice"},
            {R"({"__metadata__":{},"__metadata__":{}})", "has __metadata__ twice"},
@@ -153,6 +161,8 @@ TEST(SafetensorsHeader, refuses_what_is_not_exactly_the_format) {
                 R"(2],"data_offsets":[0,8]}})",
             "more than 64 dimensions"},
            {R"({"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}})", "promises 16 bytes of data and holds 8"},
+           {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "promises 4 bytes of data and holds 8"},
+           {R"({"w":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,8]}})", "more elements than"},
        })
     EXPECT_TRUE(says(refusal(one.json, 8), "FILE", one.message)) << one.json << ": " << refusal(one.json, 8);
 }

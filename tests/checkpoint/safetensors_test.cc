@@ -69,34 +69,15 @@ TEST_F(Safetensors, refuses_invalid_files) {
   const std::string entry = R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   put(entry, "12345678");
   EXPECT_EQ(refusal(), "[no error]");
-  struct Case {
-    std::string header, data, message;
-  };
-  for (const Case& one : {
-           Case{entry, "1234567", "promises 8 bytes of data and holds 7"},
-           {entry, "123456789", "promises 8 bytes of data and holds 9"},
-           {"nonsense", "", "not a JSON object"},
-           {"{\"\xff\":1}", "", "its header is not a JSON object"},
-           {"[]", "", "not a JSON object"},
-           {R"({"w":3})", "", "is not an object"},
-           {R"({"w":{"shape":[2],"data_offsets":[0,8]}})", "12345678", "no valid \"dtype\""},
-           {R"({"w":{"dtype":"C64","shape":[1],"data_offsets":[0,8]}})", "12345678", "of dtype C64"},
-           {R"({"w":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", "12345678", "no valid \"shape\""},
-           {R"({"w":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "12345678", "has -2, but"},
-           {R"({"w":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", "12345678", "has 2.0, but"},
-           {R"({"w":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "12345678", "takes 12 bytes, but has 8"},
-           {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", "12345678", "before its start"},
-           {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", "12345678", "1 data_offsets"},
-           {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "12345678", "begins at 4"},
-           {R"({"w":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,8]}})", "12345678",
-            "more elements than there can be"},
-           {R"({"w":{"dtype":"BOOL","shape":[8],"data_offsets":[0,8]}})", "12345678", "neither 0 nor 1"},
-           {R"({"__metadata__":{"n":3}})", "", "'n' is not text"},
-           {R"({"__metadata__":3})", "", "__metadata__ is not an object"},
-       }) {
-    put(one.header, one.data);
-    EXPECT_TRUE(says(refusal(), one.message, path_)) << one.header << ": " << refusal();
-  }
+  // safetensors_header_test.cc has the other invalid headers.
+  put(entry, "1234567");
+  EXPECT_TRUE(says(refusal(), "promises 8 bytes of data and holds 7", path_));
+  put("[]", "");
+  EXPECT_TRUE(says(refusal(), "not a JSON object", path_));
+  put(R"({"w":{"dtype":"C64","shape":[1],"data_offsets":[0,8]}})", "12345678");
+  EXPECT_TRUE(says(refusal(), "of dtype C64", path_));
+  put(R"({"w":{"dtype":"BOOL","shape":[8],"data_offsets":[0,8]}})", "12345678");
+  EXPECT_TRUE(says(refusal(), "neither 0 nor 1", path_));
   put("123");
   EXPECT_TRUE(says(refusal(), "it has 3 bytes"));
   put(std::string(8, '\xff') + "{}");

@@ -5,6 +5,7 @@
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
 #include "penstock/kernels/cpu_kernels.h"
+#include "penstock/kernels/no_pack_linear.h"
 #include "penstock/pipeline/pipeline.h"
 #include "tests/base/error_text.h"
 #include "tests/support/pipeline_of.h"
@@ -189,5 +190,104 @@ TEST(Gelu, equals_torch_and_its_derivative) {
   EXPECT_TRUE(torch::allclose(dx.to(torch::kFloat64), derivative, 1e-5, 3e-6));
 }
 
+/// BLIS's products, for every memory order that a layer may receive.
+TEST(NoPackLinear, equals_torch) {
+  if (!has_no_pack_linear()) {
+    EXPECT_THROW(no_pack_linear({}, {}, {}), InternalError);
+    GTEST_SKIP() << "built without BLIS";
+  }
+  torch::manual_seed(1);
+  for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{16, 64}, {1, 64}, {64}, {3, 5, 64}, {7, 1, 64}})
+    for (const std::int64_t out : {1, 10, 48, 257})
+      for (const bool is_arranged : {false, true}) {
+        torch::Tensor x = torch::randn(sizes), dy = torch::randn_like(torch::linear(x, torch::empty({out, 64})));
+        const torch::Tensor weight = torch::randn({out, 64}), bias = torch::randn({out});
+        const torch::Tensor y = torch::linear(x, weight, bias), plain = torch::linear(x, weight);
+        const torch::Tensor dx = dy.matmul(weight);
+        if (is_arranged) {
+          x = feature_by_feature(x);
+          dy = feature_by_feature(dy);
+        }
+        EXPECT_TRUE(torch::allclose(no_pack_linear(x, weight, bias), y, 1e-4, 1e-4)) << x.sizes() << " " << out;
+        EXPECT_TRUE(torch::allclose(no_pack_linear(x, weight, {}), plain, 1e-4, 1e-4)) << x.sizes() << " " << out;
+        EXPECT_TRUE(torch::allclose(no_pack_input_gradient(dy, weight), dx, 1e-4, 1e-4)) << x.sizes() << " " << out;
+      }
+}
+
+TEST(FeatureByFeature, copies_only_tensors_of_another_layout) {
+  const torch::Tensor x = torch::randn({3, 5, 8});
+  const torch::Tensor moved = feature_by_feature(x);
+  EXPECT_TRUE(torch::equal(moved, x));
+  EXPECT_EQ(moved.reshape({15, 8}).stride(0), 1);
+  EXPECT_TRUE(feature_by_feature(moved).is_alias_of(moved));
+  if (has_no_pack_linear()) {
+    const torch::Tensor y = no_pack_linear(x, torch::randn({4, 8}), {});
+    EXPECT_TRUE(feature_by_feature(y).is_alias_of(y));
+  }
+}
+
+struct Case {
+  std::int64_t in = 1, out = 1;
+  Extent image;
+  ConvolutionGeometry geometry;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const Extent image : {Extent{1, 1}, {2, 2}, {3, 5}, {8, 7}})
+    for (const std::int64_t side : {1, 3, 4})
+      for (const std::int64_t stride : {1, 2, 3})
+        for (const std::int64_t padding : {0, 1, 2})
+          for (const std::int64_t dilation : {1, 2}) {
+            const Case one{3, 5, image, {{side, side}, {stride, stride}, {padding, padding}, {dilation, dilation}}};
+            const Extent out = one.geometry.output_of(image);
+            const bool fits = image.height + 2 * padding >= dilation * (side - 1) + 1 &&
+                              image.width + 2 * padding >= dilation * (side - 1) + 1;
+            if (fits && out.height > 0 && out.width > 0) all.push_back(one);
+          }
+  all.push_back({4, 6, {6, 9}, {{2, 3}, {1, 2}, {1, 0}, {2, 1}}});
+  return all;
+}
+
+std::vector<std::int64_t> both(const Extent& extent) { return {extent.height, extent.width}; }
+
+torch::Tensor channels_last(const torch::Tensor& tensor) { return tensor.contiguous(at::MemoryFormat::ChannelsLast); }
+
+/// Convolutions as products, for any window, stride, padding and dilation.
+class GemmConvolution : public testing::TestWithParam<ConvolutionKernel> {};
+
+TEST_P(GemmConvolution, equals_torch) {
+  for (const Case& one : cases()) {
+    torch::manual_seed(1);
+    const auto real = torch::TensorOptions(torch::kFloat64);
+    const torch::Tensor x = channels_last(torch::randn({3, one.in, one.image.height, one.image.width}, real));
+    const torch::Tensor weight =
+        channels_last(torch::randn({one.out, one.in, one.geometry.kernel.height, one.geometry.kernel.width}, real));
+    const torch::Tensor bias = torch::randn({one.out}, real);
+    const std::vector<std::int64_t> none{0, 0};
+    const torch::Tensor y = at::convolution(x, weight, bias, both(one.geometry.stride), both(one.geometry.padding),
+                                            both(one.geometry.dilation), false, none, 1);
+    const torch::Tensor dy = channels_last(torch::randn_like(y));
+    const auto [dx, dw, db] = at::convolution_backward(
+        dy, x, weight, at::OptionalIntArrayRef(), both(one.geometry.stride), both(one.geometry.padding),
+        both(one.geometry.dilation), false, none, 1, {true, true, false});
+    const std::string place = say("image ", one.image.height, "x", one.image.width, ", window ",
+                                  one.geometry.kernel.height, ", stride ", one.geometry.stride.height, ", padding ",
+                                  one.geometry.padding.height, ", dilation ", one.geometry.dilation.height);
+    EXPECT_TRUE(torch::allclose(convolve(x, weight, bias, one.geometry, GetParam()), y)) << place;
+    EXPECT_TRUE(torch::allclose(convolution_input_gradient(dy, weight, one.image, one.geometry), dx)) << place;
+    torch::Tensor sum = torch::full(weight.permute({0, 2, 3, 1}).sizes(), std::nan(""), real);
+    add_convolution_weight_gradient(sum, /*is_first=*/true, {{x}, {dy}}, one.geometry, GetParam());
+    EXPECT_TRUE(torch::allclose(sum.permute({0, 3, 1, 2}), dw)) << place;
+    add_convolution_weight_gradient(sum, /*is_first=*/false, {{x, x}, {dy, dy}}, one.geometry, GetParam());
+    EXPECT_TRUE(torch::allclose(sum.permute({0, 3, 1, 2}), 3 * dw)) << place;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, GemmConvolution,
+                         testing::Values(ConvolutionKernel::columns, ConvolutionKernel::kernel_positions),
+                         [](const auto& tested) {
+                           return tested.param == ConvolutionKernel::kernel_positions ? "taps" : "columns";
+                         });
 }  // namespace
 }  // namespace penstock::test::kernels_test

@@ -70,16 +70,6 @@ TEST(ConsoleHook, always_writes_evaluations) {
             "epoch: 1 test: loss 0.291235, accuracy 0.9183\n");
 }
 
-TEST(ConsoleHook, no_control_characters_without_a_terminal) {
-  const std::string text = written({.log_every = 1}, [](Hook& hook) {
-    for (std::int64_t step = 0; step < 60; ++step) hook.after_step(step_of(step, 1));
-    hook.after_test(evaluation);
-    hook.on_end();
-  });
-  EXPECT_EQ(text.find_first_of("\r\x1b"), std::string::npos);
-  EXPECT_EQ(text.find('['), std::string::npos);
-}
-
 const std::string clear_line = "\r\x1b[K";
 
 TEST(ConsoleHook, a_bar_below_the_lines_on_a_terminal) {

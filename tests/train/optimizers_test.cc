@@ -39,11 +39,10 @@ void set_gradients(const TensorList& parameters, int step) {
 }
 
 /// 20 steps; the learning rate is halved after the tenth.
-template <class Make>
-void expect_equal(const OptimizerFactory& ours, const Make& make_theirs, double rate) {
+void expect_equal(const OptimizerFactory& ours, const OptimizerFactory& theirs_of, double rate) {
   const TensorList mine = fresh_parameters(), theirs = fresh_parameters(), initial = fresh_parameters();
   const auto optimizer = ours(named(mine));
-  const auto reference = optimizer_factory(make_theirs)(named(theirs));
+  const auto reference = theirs_of(named(theirs));
   for (int step = 0; step < 20; ++step) {
     set_gradients(mine, step);
     set_gradients(theirs, step);
@@ -62,56 +61,39 @@ void expect_equal(const OptimizerFactory& ours, const Make& make_theirs, double 
   }
 }
 
-TEST(Sgd, plain) {
-  expect_equal(
-      sgd({.learning_rate = 0.1}), [](auto p) { return torch::optim::SGD(p, 0.1); }, 0.1);
+template <class Theirs, class Options>
+OptimizerFactory of_torch(const Options& options) {
+  return optimizer_factory([options](const TensorList& parameters) { return Theirs(parameters, options); });
 }
 
-TEST(Sgd, momentum) {
-  expect_equal(
-      sgd({.learning_rate = 0.05, .momentum = 0.9}),
-      [](auto p) { return torch::optim::SGD(p, torch::optim::SGDOptions(0.05).momentum(0.9)); }, 0.05);
-}
-
-TEST(Sgd, nesterov) {
-  expect_equal(
-      sgd({.learning_rate = 0.05, .momentum = 0.9, .nesterov = true}),
-      [](auto p) { return torch::optim::SGD(p, torch::optim::SGDOptions(0.05).momentum(0.9).nesterov(true)); }, 0.05);
-}
-
-TEST(Sgd, weight_decay) {
-  expect_equal(
-      sgd({.learning_rate = 0.05, .weight_decay = 0.1}),
-      [](auto p) { return torch::optim::SGD(p, torch::optim::SGDOptions(0.05).weight_decay(0.1)); }, 0.05);
-  expect_equal(
-      sgd({.learning_rate = 0.05, .momentum = 0.8, .weight_decay = 0.1}),
-      [](auto p) { return torch::optim::SGD(p, torch::optim::SGDOptions(0.05).momentum(0.8).weight_decay(0.1)); },
-      0.05);
+TEST(Sgd, equals_torch) {
+  const auto theirs = [](double rate) { return torch::optim::SGDOptions(rate); };
+  struct Case {
+    SgdOptions ours;
+    torch::optim::SGDOptions theirs;
+  };
+  for (const auto& [ours, options] : {
+           Case{{.learning_rate = 0.1}, theirs(0.1)},
+           {{.learning_rate = 0.05, .momentum = 0.9}, theirs(0.05).momentum(0.9)},
+           {{.learning_rate = 0.05, .momentum = 0.9, .nesterov = true}, theirs(0.05).momentum(0.9).nesterov(true)},
+           {{.learning_rate = 0.05, .weight_decay = 0.1}, theirs(0.05).weight_decay(0.1)},
+           {{.learning_rate = 0.05, .momentum = 0.8, .weight_decay = 0.1},
+            theirs(0.05).momentum(0.8).weight_decay(0.1)},
+       })
+    expect_equal(sgd(ours), of_torch<torch::optim::SGD>(options), ours.learning_rate);
 }
 
 TEST(Adam, equals_torch) {
-  expect_equal(
-      adam({.learning_rate = 0.01}), [](auto p) { return torch::optim::Adam(p, 0.01); }, 0.01);
-  expect_equal(
-      adam({.learning_rate = 0.02, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-4, .weight_decay = 0.1}),
-      [](auto p) {
-        return torch::optim::Adam(
-            p, torch::optim::AdamOptions(0.02).betas(std::make_tuple(0.8, 0.95)).eps(1e-4).weight_decay(0.1));
-      },
-      0.02);
-}
-
-TEST(AdamW, equals_torch) {
-  expect_equal(
-      adamw({.learning_rate = 0.01}),
-      [](auto p) { return torch::optim::AdamW(p, torch::optim::AdamWOptions(0.01).weight_decay(0)); }, 0.01);
-  expect_equal(
-      adamw({.learning_rate = 0.02, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-4, .weight_decay = 0.1}),
-      [](auto p) {
-        return torch::optim::AdamW(
-            p, torch::optim::AdamWOptions(0.02).betas(std::make_tuple(0.8, 0.95)).eps(1e-4).weight_decay(0.1));
-      },
-      0.02);
+  namespace theirs = torch::optim;
+  const AdamOptions all{.learning_rate = 0.02, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-4, .weight_decay = 0.1};
+  const std::tuple betas(0.8, 0.95);
+  expect_equal(adam({.learning_rate = 0.01}), of_torch<theirs::Adam>(theirs::AdamOptions(0.01)), 0.01);
+  expect_equal(adam(all), of_torch<theirs::Adam>(theirs::AdamOptions(0.02).betas(betas).eps(1e-4).weight_decay(0.1)),
+               0.02);
+  expect_equal(adamw({.learning_rate = 0.01}), of_torch<theirs::AdamW>(theirs::AdamWOptions(0.01).weight_decay(0)),
+               0.01);
+  expect_equal(adamw(all), of_torch<theirs::AdamW>(theirs::AdamWOptions(0.02).betas(betas).eps(1e-4).weight_decay(0.1)),
+               0.02);
 }
 
 TEST(Optimizers, do_nothing_without_gradients) {

@@ -14,6 +14,7 @@
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
 #include "tests/checkpoint/small_checkpoint.h"
+#include "tests/support/expect_same.h"
 #include "tests/support/pipeline_of.h"
 #include "tests/support/temporary_folder.h"
 
@@ -41,6 +42,8 @@ struct Network : Cell {
   Value forward(Value x) override { return last(relu(middle(drop(relu(middle(norm(first(flatten(x, 1))))))))); }
 };
 
+const OptimizerFactory with_momentum = sgd({.learning_rate = 0.1, .momentum = 0.9});
+
 /// What a user writes; its state consists of tensors and a number.
 std::shared_ptr<torch::optim::Optimizer> rmsprop(const std::vector<torch::Tensor>& parameters) {
   return std::make_shared<torch::optim::RMSprop>(parameters, torch::optim::RMSpropOptions(1e-3).momentum(0.9));
@@ -57,6 +60,19 @@ class Sum : public Hook {
  private:
   double sum_ = 0;
 };
+
+/// Asks for the end of training where a trainer asks more often than `count` times.
+auto stop_after(std::int64_t count) {
+  return [count, asked = std::int64_t{0}]() mutable {
+    return ++asked > count ? std::optional(StopRequest{"enough"}) : std::nullopt;
+  };
+}
+
+void fit(Trainer& trainer, std::int64_t test_samples) {
+  Loader train(random_images(samples), {.batch_size = batch_size, .seed = 5});
+  Loader test(random_images(test_samples), {.batch_size = 9, .shuffle = false});
+  trainer.fit(train, test);
+}
 
 struct Layout {
   int stages = 1;
@@ -78,18 +94,13 @@ double run(const Run& what) {
   PipelineOf<Network> pipeline(
       {.stages = what.layout.stages},
       {.micro_batches = 4, .schedule = what.layout.schedule, .chunks = what.layout.chunks, .seed = 7});
-  if (what.optimizer == "sgd") pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  if (what.optimizer == "sgd") pipeline.optimize_with(with_momentum);
   if (what.optimizer == "adamw") pipeline.optimize_with(adamw({.learning_rate = 0.01, .weight_decay = 0.01}));
   if (what.optimizer == "rmsprop") pipeline.optimize_with(rmsprop);
   std::optional<WeightAverage> average;
   if (what.keeps_average) average.emplace(pipeline, 0.9);
   TrainerOptions options{.epochs = epochs, .learning_rate = LearningRatePlan{"cosine", 0.05, 4, false}};
-  std::int64_t steps = 0;
-  if (what.stop_at)
-    options.stop_when = [&]() -> std::optional<StopRequest> {
-      if (steps++ < *what.stop_at) return std::nullopt;
-      return StopRequest{"enough"};
-    };
+  if (what.stop_at) options.stop_when = stop_after(*what.stop_at);
   Trainer trainer(pipeline, options);
   auto& sum = trainer.add_hook(std::make_unique<Sum>());
   trainer.add_hook(std::make_unique<EarlyStopHook>(EarlyStop{.patience = 50}));
@@ -97,9 +108,7 @@ double run(const Run& what) {
   if (what.resumes) {
     EXPECT_TRUE(trainer.resume(what.folder));
   }
-  Loader train(random_images(samples), {.batch_size = batch_size, .seed = 5});
-  Loader test(random_images(9), {.batch_size = 9, .shuffle = false});
-  trainer.fit(train, test);
+  fit(trainer, 9);
   EXPECT_EQ(trainer.interrupted().has_value(), what.stop_at.has_value());
   return sum.sum();
 }
@@ -143,7 +152,7 @@ TEST_F(Resume, gives_the_same_bits_in_any_layout) {
 
 TEST_F(Resume, does_not_begin_anew_beside_a_checkpoint_of_another_version) {
   run({.folder = folder_ / "run", .stop_at = 2});
-  PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4}, sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4}, with_momentum);
   ASSERT_TRUE(pipeline.load(folder_ / "run"));
   for (const CheckpointPlace& place : list_checkpoints(folder_ / "run")) test::set_version(place.path, "9");
   EXPECT_TRUE(says(error_text<NotReadable>([&] { pipeline.load(folder_ / "run"); }), "has version 9"));
@@ -180,20 +189,14 @@ class TestLog : public Hook {
 TEST_F(Resume, runs_a_test_that_was_interrupted_again) {
   // A test of three steps; the training ends in the second step of that behind the first epoch.
   const auto train = [&](const std::string& folder, std::int64_t stop_at, bool resumes) {
-    PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .seed = 7},
-                                 sgd({.learning_rate = 0.1, .momentum = 0.9}));
-    std::int64_t asked = 0;
-    Trainer trainer(pipeline, {.epochs = 2, .stop_when = [&]() -> std::optional<StopRequest> {
-                                 return ++asked > stop_at ? std::optional(StopRequest{"enough"}) : std::nullopt;
-                               }});
+    PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .seed = 7}, with_momentum);
+    Trainer trainer(pipeline, {.epochs = 2, .stop_when = stop_after(stop_at)});
     auto& log = trainer.add_hook(std::make_unique<TestLog>());
     trainer.add_hook(std::make_unique<CheckpointHook>(CheckpointOptions{.folder = folder}));
     if (resumes) {
       EXPECT_TRUE(trainer.resume(folder));
     }
-    Loader samples_of_training(random_images(samples), {.batch_size = batch_size, .seed = 5});
-    Loader test(random_images(27), {.batch_size = 9, .shuffle = false});
-    trainer.fit(samples_of_training, test);
+    fit(trainer, 27);
     return std::tuple(log.begun, log.steps, log.epochs, log.reports);
   };
   const auto [begun, steps, epoch_reports, reports] = train(folder_ / "undisturbed", 1000, false);
@@ -228,9 +231,7 @@ TEST_F(Resume, keeps_the_reason_to_stop_through_an_interrupted_test) {
     log.on_begin = [&] { is_in_test = true; };
     trainer.add_hook(std::make_unique<CheckpointHook>(CheckpointOptions{.folder = folder_ / "run"}));
     EXPECT_EQ(trainer.resume(folder_ / "run"), !interrupts);
-    Loader samples_of_training(random_images(samples), {.batch_size = batch_size, .seed = 5});
-    Loader test(random_images(27), {.batch_size = 9, .shuffle = false});
-    trainer.fit(samples_of_training, test);
+    fit(trainer, 27);
     EXPECT_EQ(trainer.stopped(), "enough is learnt");
     return std::pair(pipeline.training_steps(), log.reports.size());
   };
@@ -243,15 +244,10 @@ TEST_F(Resume, gradients_that_wait_for_their_update_delay_the_end_of_a_test) {
   const auto train = [&](std::int64_t stop_at, bool resumes) {
     PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .seed = 7}, sgd({.learning_rate = 0.1}));
     pipeline.update_every(2);
-    std::int64_t asked = 0;
-    Trainer trainer(pipeline, {.epochs = 2, .stop_when = [&]() -> std::optional<StopRequest> {
-                                 return ++asked > stop_at ? std::optional(StopRequest{"enough"}) : std::nullopt;
-                               }});
+    Trainer trainer(pipeline, {.epochs = 2, .stop_when = stop_after(stop_at)});
     trainer.add_hook(std::make_unique<CheckpointHook>(CheckpointOptions{.folder = folder_ / "run"}));
     EXPECT_EQ(trainer.resume(folder_ / "run"), resumes);
-    Loader samples_of_training(random_images(samples), {.batch_size = batch_size, .seed = 5});
-    Loader test(random_images(27), {.batch_size = 9, .shuffle = false});
-    trainer.fit(samples_of_training, test);
+    fit(trainer, 27);
     return list_checkpoints(folder_ / "run").front().step;
   };
   // The epoch has 7 steps, so that its test is between two updates.
@@ -327,18 +323,16 @@ TEST_F(Resume, skips_a_damaged_checkpoint_however_the_folder_is_written) {
 TEST_F(Resume, of_damaged_checkpoints_alone_changes_nothing) {
   run({.folder = folder_ / "run", .stop_at = 12});
   for (const CheckpointPlace& place : list_checkpoints(folder_ / "run")) damage(place);
-  PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .seed = 7},
-                               sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .seed = 7}, with_momentum);
   const auto before = pipeline.state();
   Trainer trainer(pipeline, {.epochs = epochs});
   EXPECT_FALSE(trainer.resume(folder_ / "run"));
-  for (const auto& [name, value] : pipeline.state()) EXPECT_TRUE(torch::equal(value, before.at(name))) << name;
+  expect_same(pipeline.state(), before);
 }
 
 TEST_F(Resume, in_the_middle_of_an_epoch_needs_the_same_steps) {
   run({.folder = folder_ / "run", .stop_at = 3});
-  PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .seed = 7},
-                               sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .seed = 7}, with_momentum);
   Trainer trainer(pipeline, {.epochs = epochs});
   ASSERT_TRUE(trainer.resume(folder_ / "run"));
   Loader train(random_images(samples), {.batch_size = 11, .seed = 5});
@@ -372,7 +366,7 @@ TEST_F(Resume, refuses_the_checkpoint_of_another_network) {
                    "and float of shape [12, 16] in the checkpoint",
                    "'final.weight' of shape [4, 13], which the checkpoint", "and 1 more"))
       << text;
-  for (const auto& [name, value] : pipeline.state()) EXPECT_TRUE(torch::equal(value, before.at(name))) << name;
+  expect_same(pipeline.state(), before);
 }
 
 TEST_F(Resume, a_state_with_nan_replaces_no_checkpoint) {

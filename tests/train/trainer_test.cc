@@ -108,16 +108,6 @@ TEST(Fit, evaluates_at_the_interval_and_after_the_last_epoch) {
   EXPECT_EQ(evaluated(7), "4 ");
 }
 
-TEST(Fit, calls_hooks_in_the_order_of_their_addition) {
-  Job job({});
-  std::vector<std::string> lines;
-  Trainer trainer(job.pipeline, {.max_steps = 1});
-  for (const char* name : {"first", "second"}) trainer.add_hook(std::make_unique<Notes>(lines, name));
-  Loader train(random_images(5), in_order(5));
-  trainer.fit(train);
-  EXPECT_EQ(lines, (Lines{"first 0:0/1 5", "second 0:0/1 5", "first end", "second end"}));
-}
-
 TEST(Fit, equals_a_loop_over_the_loader) {
   const JobOptions options{.world = {.stages = 2}, .pipeline = {.micro_batches = 3, .seed = 4}};
   const LoaderOptions shuffled{.batch_size = 10, .seed = 9};
