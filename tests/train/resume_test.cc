@@ -61,7 +61,7 @@ class Sum : public Hook {
   double sum_ = 0;
 };
 
-/// Asks for the end of training where a trainer asks more often than `count` times.
+/// Lets a trainer take `count` steps.
 auto stop_after(std::int64_t count) {
   return [count, asked = std::int64_t{0}]() mutable {
     return ++asked > count ? std::optional(StopRequest{"enough"}) : std::nullopt;
