@@ -24,9 +24,7 @@ TEST(ChooseByProfile, trains_as_the_same_fixed_options) {
 }
 
 PipelineOptions open_options() {
-  PipelineOptions options{.micro_batches = 4, .schedule = "auto"};
-  options.weight_gradients = WeightGradients::automatic;
-  return options;
+  return {.micro_batches = 4, .schedule = "auto", .weight_gradients = WeightGradients::automatic};
 }
 
 AutotuneOptions quick_sample() { return quick(torch::randn({8, 6}), torch::randn({8, 4})); }

@@ -41,15 +41,13 @@ struct Job {
 };
 
 PipelineOptions options_of(const Job& job) {
-  PipelineOptions options;
-  options.micro_batches = job.micro_batches;
-  options.schedule = job.schedule;
-  options.partition = "uniform";
-  options.weight_gradients = job.weight_gradients;
-  options.memory_limit = job.limit;
-  options.costs = job.costs;
-  options.count_bytes = true;
-  return options;
+  return {.micro_batches = job.micro_batches,
+          .schedule = job.schedule,
+          .weight_gradients = job.weight_gradients,
+          .memory_limit = job.limit,
+          .costs = job.costs,
+          .count_bytes = true,
+          .partition = "uniform"};
 }
 
 /// Micro-batches of four and of three rows.

@@ -25,9 +25,7 @@ AutotuneOptions quick(bool slowdown_under_load = true) {
 }
 
 PipelineOptions open_options() {
-  PipelineOptions options{.micro_batches = 2, .schedule = "auto"};
-  options.weight_gradients = WeightGradients::automatic;
-  return options;
+  return {.micro_batches = 2, .schedule = "auto", .weight_gradients = WeightGradients::automatic};
 }
 
 TEST(TimeLayers, measures_forward_and_backward_of_each_layer) {

@@ -92,13 +92,9 @@ struct Training {
 /// Clipping, a step in parts, an average of weights, metrics and inference.
 std::map<std::string, torch::Tensor> results_of(const Training& training) {
   constexpr std::int64_t samples = 32;  // in micro-batches of 8 rows of 24 bytes, which begin where an allocation may
-  PipelineOptions options;
-  options.micro_batches = 4;
-  options.schedule = "zb-h1";
-  options.clip_norm = 0.05;
-  options.seed = 3;
-  options.device = training.device;
-  PipelineOf<DeepNetwork> pipeline({.stages = training.stages, .replicas = training.replicas}, options, adam());
+  PipelineOf<DeepNetwork> pipeline(
+      {.stages = training.stages, .replicas = training.replicas},
+      {.micro_batches = 4, .schedule = "zb-h1", .clip_norm = 0.05, .device = training.device, .seed = 3}, adam());
   WeightAverage average(pipeline, 0.5);
   torch::manual_seed(2);
   std::map<std::string, torch::Tensor> results;
@@ -136,14 +132,14 @@ TEST_P(OnDevices, clipping_parts_averages_metrics_and_inference_equal_the_cpu) {
 TEST_P(OnDevices, no_thread_waits_for_a_device_within_a_step) {
   for (const char* schedule : {"1f1b", "zb-h1", "interleaved"})
     for (const int replicas : {1, 2}) {
-      PipelineOptions options;
-      options.micro_batches = 4;
-      options.schedule = schedule;
-      options.recompute = true;
-      options.clip_norm = 1;
-      options.partition = "uniform";
-      options.device = c10::Device(GetParam());
-      PipelineOf<UNetwork> pipeline({.stages = 2, .replicas = replicas}, options, adam());
+      PipelineOf<UNetwork> pipeline({.stages = 2, .replicas = replicas},
+                                    {.micro_batches = 4,
+                                     .schedule = schedule,
+                                     .clip_norm = 1,
+                                     .recompute = true,
+                                     .device = c10::Device(GetParam()),
+                                     .partition = "uniform"},
+                                    adam());
       const torch::Tensor inputs = torch::randn({16, 2, 8}), targets = torch::arange(16) % 4;
       pipeline.train_step(inputs, targets).wait();  // this one also looks for layers that change their input
       pipeline.train_step(inputs, targets).wait();
@@ -313,10 +309,7 @@ struct WatchedNetwork : Cell {
 TEST_P(OnDevices, backward_passes_run_on_the_threads_of_the_ranks) {
   World world({.stages = 2});
   WatchedNetwork network;
-  PipelineOptions options;
-  options.micro_batches = 2;
-  options.partition = "uniform";
-  options.device = torch::Device(GetParam());
+  const PipelineOptions options{.micro_batches = 2, .device = torch::Device(GetParam()), .partition = "uniform"};
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with(adam());
   pipeline.train_step(torch::randn({8, 6}), torch::arange(8) % 4).wait();

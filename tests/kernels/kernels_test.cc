@@ -76,8 +76,8 @@ struct Result {
 };
 
 Result trained(const Run& run) {
-  PipelineOptions options{.micro_batches = 4, .schedule = run.schedule, .weight_gradients = run.weight_gradients};
-  options.kernels = run.kernels;
+  PipelineOptions options{
+      .micro_batches = 4, .schedule = run.schedule, .weight_gradients = run.weight_gradients, .kernels = run.kernels};
   if (run.kernels == Kernels::tuned) options.kernel_selection = mixed_selection();
   PipelineOf<Network> pipeline({.stages = run.stages}, options, torch_sgd(0.05));
   Result result;
@@ -135,8 +135,7 @@ TEST(TunedKernels, are_used_in_evaluation_and_inference) {
   std::vector<int> convolutions;
   for (const Kernels kernels : {Kernels::fixed, Kernels::tuned})
     for (const bool infers : {false, true}) {
-      PipelineOptions options{.micro_batches = 1};
-      options.kernels = kernels;
+      PipelineOptions options{.micro_batches = 1, .kernels = kernels};
       if (kernels == Kernels::tuned) options.kernel_selection = mixed_selection();
       PipelineOf<Network> pipeline({.stages = 2}, options);
       const CountedOperations counted;
@@ -163,8 +162,7 @@ TEST(TunedKernels, are_close_to_fixed_ones) {
 TEST(TunedKernels, are_chosen_on_a_sample_for_all_ranks) {
   Network network;
   World world({.stages = 2});
-  PipelineOptions options{.micro_batches = 4, .partition = "time"};
-  options.kernels = Kernels::tuned;
+  PipelineOptions options{.micro_batches = 4, .kernels = Kernels::tuned, .partition = "time"};
   EXPECT_TRUE(says(error_text<ConfigError>([&] { Pipeline(world, network, cross_entropy, options); }), "autotune()"));
   EXPECT_TRUE(says(error_text<ConfigError>([&] { autotune(world, network, cross_entropy, options, {}); }),
                    "AutotuneOptions::sample"));

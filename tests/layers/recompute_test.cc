@@ -67,12 +67,7 @@ torch::Tensor images() {
 }
 
 PipelineOptions options_of(const std::string& schedule, int micro_batches) {
-  PipelineOptions options;
-  options.schedule = schedule;
-  options.micro_batches = micro_batches;
-  options.partition = "uniform";
-  options.seed = 9;
-  return options;
+  return {.micro_batches = micro_batches, .schedule = schedule, .partition = "uniform", .seed = 9};
 }
 
 TEST(Recompute, gives_the_same_bits_for_layers_of_all_kinds) {

@@ -110,11 +110,7 @@ torch::Tensor word_numbers() {
 }
 
 PipelineOptions options_of(const std::string& schedule, int micro_batches) {
-  PipelineOptions options;
-  options.schedule = schedule;
-  options.micro_batches = micro_batches;
-  options.seed = 9;
-  return options;
+  return {.micro_batches = micro_batches, .schedule = schedule, .seed = 9};
 }
 
 template <class Network>

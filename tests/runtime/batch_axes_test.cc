@@ -49,11 +49,7 @@ struct Layout {
 const std::vector<Layout> layouts{{1}, {2}, {3, 1, 4, "zb-h1"}, {2, 1, 4, "interleaved"}, {3, 1, 4, "gpipe"}};
 
 PipelineOptions options_for(const Layout& layout) {
-  PipelineOptions options;
-  options.micro_batches = layout.micro_batches;
-  options.schedule = layout.schedule;
-  options.partition = "uniform";
-  return options;
+  return {.micro_batches = layout.micro_batches, .schedule = layout.schedule, .partition = "uniform"};
 }
 
 /// [T, n, 6] tokens, a [T, T] mask for all samples, and a padding mask [n, T] that only the last stage reads.

@@ -23,10 +23,10 @@ std::pair<torch::Tensor, torch::Tensor> even_batch() {
 }
 
 Trained train_reduced(const ReducedCase& one) {
-  PipelineOptions options;
-  options.micro_batches = 3;
-  options.loss_reduction = {one.reduction, one.replica_reduction, one.reported_loss};
-  PipelineOf<SmallNetwork> pipeline({.stages = 2, .replicas = one.replicas}, options, torch_sgd(0.1));
+  PipelineOf<SmallNetwork> pipeline(
+      {.stages = 2, .replicas = one.replicas},
+      {.micro_batches = 3, .loss_reduction = {one.reduction, one.replica_reduction, one.reported_loss}},
+      torch_sgd(0.1));
   Trained trained;
   const auto [inputs, targets] = even_batch();
   for (int step = 0; step < 4; ++step) trained.losses.push_back(pipeline.train_step(inputs, targets).loss());
@@ -119,11 +119,8 @@ struct HalfFrozen : Cell {
 
 /// Trains from buffers for inputs and targets, which a loader overwrites for every step.
 Trained train_from_buffers(const ReusedCase& one, bool overwrites) {
-  PipelineOptions options;
-  options.inputs = 2;
-  options.schedule = one.schedule;
-  options.micro_batches = one.micro_batches;
-  options.recompute = one.recompute;
+  const PipelineOptions options{
+      .inputs = 2, .micro_batches = one.micro_batches, .schedule = one.schedule, .recompute = one.recompute};
   std::counting_semaphore<> gate(0);
   PipelineOf<HalfFrozen> pipeline({.stages = 2}, options, gated_loss(gate, one.micro_batches));
   pipeline.freeze("frozen");

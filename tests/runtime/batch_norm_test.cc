@@ -34,12 +34,7 @@ torch::Tensor images(std::int64_t samples = 12) {
 }
 
 PipelineOptions options_of(const std::string& schedule, int micro_batches) {
-  PipelineOptions options;
-  options.schedule = schedule;
-  options.micro_batches = micro_batches;
-  options.partition = "uniform";
-  options.seed = 3;
-  return options;
+  return {.micro_batches = micro_batches, .schedule = schedule, .partition = "uniform", .seed = 3};
 }
 
 /// Three steps and an evaluation, with the gradients of all micro-batches and the statistics of the first share alone.

@@ -40,13 +40,7 @@ torch::Tensor rows() {
 }
 
 PipelineOptions options_of(const std::string& schedule, int chunks) {
-  PipelineOptions options;
-  options.micro_batches = 4;
-  options.schedule = schedule;
-  options.chunks = chunks;
-  options.partition = "uniform";
-  options.seed = 3;
-  return options;
+  return {.micro_batches = 4, .schedule = schedule, .chunks = chunks, .partition = "uniform", .seed = 3};
 }
 
 TEST(BoundaryValues, of_all_kinds_are_sent_between_ranks_and_chunks) {

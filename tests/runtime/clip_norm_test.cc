@@ -31,12 +31,10 @@ std::pair<torch::Tensor, torch::Tensor> batch() {
 }
 
 Clipped train(const ClippedCase& one) {
-  PipelineOptions options;
-  options.micro_batches = 4 / one.replicas;
-  options.schedule = one.schedule;
-  options.clip_norm = one.clip_norm;
-  options.seed = 5;
-  PipelineOf<DeepNetwork> pipeline({.stages = one.stages, .replicas = one.replicas}, options, torch_sgd(1));
+  PipelineOf<DeepNetwork> pipeline(
+      {.stages = one.stages, .replicas = one.replicas},
+      {.micro_batches = 4 / one.replicas, .schedule = one.schedule, .clip_norm = one.clip_norm, .seed = 5},
+      torch_sgd(1));
   Clipped outcome;
   outcome.initial = pipeline.state();
   const auto [inputs, targets] = batch();
@@ -115,9 +113,7 @@ TEST(ClipNorm, of_gradients_that_are_not_finite_equals_torch) {
       World world({.stages = stages});
       Bursting network;
       network.factor = by;
-      PipelineOptions options;
-      options.clip_norm = 0.5;
-      options.partition = "uniform";
+      const PipelineOptions options{.clip_norm = 0.5, .partition = "uniform"};
       Pipeline pipeline(world, network, cross_entropy, options);
       pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1); });
       const auto before = pipeline.state();
@@ -164,10 +160,8 @@ struct Complex : Cell {
 // The norm of a complex gradient is the norm of its real and imaginary parts.
 TEST(ClipNorm, of_complex_parameters_equals_a_plain_step) {
   for (const auto& [stages, replicas] : {std::pair{1, 1}, {3, 1}, {2, 2}}) {
-    PipelineOptions options;
-    options.clip_norm = 0.1;
-    options.partition = "uniform";
-    PipelineOf<Complex> pipeline({.stages = stages, .replicas = replicas}, options, torch_sgd(1));
+    PipelineOf<Complex> pipeline({.stages = stages, .replicas = replicas}, {.clip_norm = 0.1, .partition = "uniform"},
+                                 torch_sgd(1));
     auto before = pipeline.state();
     const auto [inputs, targets] = batch();
     const double norm = pipeline.train_step(inputs, targets).gradient_norm();

@@ -87,13 +87,12 @@ inline std::string difference(const DeepOutcome& expected, const DeepOutcome& go
 /// Three steps and an evaluation; batches of 11 samples, the last one of 6: fewer than the larger m.
 inline DeepOutcome run_deep_job(World& world, const DeepCase& one, bool evaluates = true) {
   DeepNetwork network;
-  PipelineOptions options;
-  options.micro_batches = one.micro_batches;
-  options.schedule = one.schedule;
-  options.chunks = one.chunks;
-  options.weight_gradients = one.weight_gradients;
-  options.device = one.device;
-  options.seed = 5;
+  const PipelineOptions options{.micro_batches = one.micro_batches,
+                                .schedule = one.schedule,
+                                .chunks = one.chunks,
+                                .weight_gradients = one.weight_gradients,
+                                .device = one.device,
+                                .seed = 5};
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   DeepOutcome outcome;

@@ -31,12 +31,7 @@ torch::Tensor rows() {
 torch::Tensor targets() { return torch::arange(8) % 4; }
 
 PipelineOptions options_of(const std::string& schedule) {
-  PipelineOptions options;
-  options.micro_batches = 2;
-  options.schedule = schedule;
-  options.partition = "second,third";
-  options.seed = 3;
-  return options;
+  return {.micro_batches = 2, .schedule = schedule, .partition = "second,third", .seed = 3};
 }
 
 std::string instructions_of(const Pipeline& pipeline) { return write_schedule(pipeline.schedule()); }

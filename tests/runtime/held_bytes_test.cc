@@ -30,15 +30,14 @@ struct Batch {
 
 std::vector<RankPeak> peaks_of(Cell& network, const Loss& loss, const Batch& batch, const BytesCase& how) {
   World world({.stages = how.stages});
-  PipelineOptions options;
-  options.micro_batches = how.micro_batches;
-  options.schedule = how.schedule;
-  options.custom = how.custom;
-  options.weight_gradients = how.weight_gradients;
-  options.recompute = how.recompute;
-  options.precision = how.precision;
-  options.count_bytes = true;
-  options.partition = "uniform";
+  const PipelineOptions options{.micro_batches = how.micro_batches,
+                                .schedule = how.schedule,
+                                .custom = how.custom,
+                                .weight_gradients = how.weight_gradients,
+                                .recompute = how.recompute,
+                                .count_bytes = true,
+                                .precision = how.precision,
+                                .partition = "uniform"};
   Pipeline pipeline(world, network, loss, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   for (int step = 0; step < 3; ++step) pipeline.train_step(batch.inputs, batch.targets).wait();

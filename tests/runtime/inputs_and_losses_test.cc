@@ -41,13 +41,10 @@ struct Case {
 };
 
 Trained train_two(const Case& one) {
-  PipelineOptions options;
-  options.inputs = 2;
-  options.micro_batches = one.micro_batches;
-  options.schedule = one.schedule;
-  options.partition = "uniform";
-  PipelineOf<TwoInTwoOut> pipeline({.stages = one.stages, .replicas = one.replicas}, options, torch_sgd(0.1),
-                                   both_outputs);
+  PipelineOf<TwoInTwoOut> pipeline(
+      {.stages = one.stages, .replicas = one.replicas},
+      {.inputs = 2, .micro_batches = one.micro_batches, .schedule = one.schedule, .partition = "uniform"},
+      torch_sgd(0.1), both_outputs);
   torch::manual_seed(1);
   const Tensors inputs{torch::randn({10, 6}), torch::arange(10) % 3};
   Trained trained;
@@ -88,11 +85,8 @@ struct Words : Cell {
 Trained train_words(bool sparse, const Case& one) {
   World world({.stages = one.stages, .replicas = one.replicas});
   Words network(sparse);
-  PipelineOptions options;
-  options.micro_batches = one.micro_batches;
-  options.schedule = one.schedule;
-  options.partition = "uniform";
-  options.clip_norm = 0.2;
+  const PipelineOptions options{
+      .micro_batches = one.micro_batches, .schedule = one.schedule, .clip_norm = 0.2, .partition = "uniform"};
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with([](auto parameters) {
     return torch::optim::SGD(parameters, torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01));

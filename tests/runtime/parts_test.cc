@@ -17,10 +17,7 @@ struct PartsCase {
 
 struct Job {
   explicit Job(const PartsCase& one) : world({.stages = one.stages, .replicas = one.replicas}) {
-    PipelineOptions options;
-    options.micro_batches = 3;
-    options.clip_norm = one.clip_norm;
-    options.seed = 5;
+    const PipelineOptions options{.micro_batches = 3, .clip_norm = one.clip_norm, .seed = 5};
     pipeline.emplace(world, network, cross_entropy, options);
     pipeline->optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
     torch::manual_seed(7);
@@ -115,10 +112,7 @@ TEST(Parts, report_the_norm_before_clipping) {
 }
 
 TEST(BoundaryShape, is_compared_with_every_boundary_value) {
-  PipelineOptions options;
-  options.micro_batches = 2;
-  options.boundary_shape = {{6, 10}};
-  PipelineOf<DeepNetwork> pipeline({.stages = 2}, options, torch_sgd(0.5));
+  PipelineOf<DeepNetwork> pipeline({.stages = 2}, {.micro_batches = 2, .boundary_shape = {{6, 10}}}, torch_sgd(0.5));
   pipeline.train_step(torch::randn({12, 6}), torch::arange(12) % 4).wait();
   const std::string what = test::error_text<RankFailure>([&] {
     pipeline.train_step(torch::randn({11, 6}), torch::arange(11) % 4).wait();

@@ -68,12 +68,7 @@ torch::Tensor images() {
 }
 
 PipelineOptions options_of(Precision precision) {
-  PipelineOptions options;
-  options.micro_batches = 4;
-  options.partition = "uniform";
-  options.precision = precision;
-  options.seed = 3;
-  return options;
+  return {.micro_batches = 4, .precision = precision, .partition = "uniform", .seed = 3};
 }
 
 TEST(Bf16, computes_in_bf16_and_keeps_parameters_in_fp32) {

@@ -125,12 +125,11 @@ Trained train_network(Cell& network, const How& how) {
   }
   const torch::Tensor targets = torch::arange(12) % 4;
   World world({.stages = how.stages, .replicas = how.replicas});
-  PipelineOptions options;
-  options.schedule = how.schedule;
-  options.micro_batches = how.micro_batches;
-  options.recompute = how.recompute;
-  options.partition = "uniform";
-  options.seed = how.seed;
+  const PipelineOptions options{.micro_batches = how.micro_batches,
+                                .schedule = how.schedule,
+                                .recompute = how.recompute,
+                                .partition = "uniform",
+                                .seed = how.seed};
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   Trained trained;

@@ -70,15 +70,13 @@ std::pair<torch::Tensor, torch::Tensor> batch() {
 }
 
 PipelineOptions options_of(const TiedCase& one) {
-  PipelineOptions options;
-  options.micro_batches = one.micro_batches;
-  options.schedule = one.schedule;
-  options.chunks = one.chunks;
-  options.clip_norm = one.clip_norm;
-  options.weight_gradients = one.weight_gradients;
-  options.partition = "uniform";
-  options.seed = 3;
-  return options;
+  return {.micro_batches = one.micro_batches,
+          .schedule = one.schedule,
+          .chunks = one.chunks,
+          .weight_gradients = one.weight_gradients,
+          .clip_norm = one.clip_norm,
+          .partition = "uniform",
+          .seed = 3};
 }
 
 Trained train(const TiedCase& one) {

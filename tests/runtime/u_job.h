@@ -111,16 +111,15 @@ inline std::string difference(const UOutcome& expected, const UOutcome& got) {
 /// Three steps, and an evaluation after the second.
 inline UOutcome run_u_job(World& world, const UCase& one) {
   UNetwork network;
-  PipelineOptions options;
-  options.micro_batches = one.micro_batches;
-  options.schedule = one.schedule;
-  options.chunks = one.chunks;
-  options.weight_gradients = one.weight_gradients;
-  options.recompute = one.recompute;
-  options.precision = one.precision;
-  options.device = one.device;
-  options.partition = "uniform";
-  options.seed = 5;
+  const PipelineOptions options{.micro_batches = one.micro_batches,
+                                .schedule = one.schedule,
+                                .chunks = one.chunks,
+                                .weight_gradients = one.weight_gradients,
+                                .recompute = one.recompute,
+                                .device = one.device,
+                                .precision = one.precision,
+                                .partition = "uniform",
+                                .seed = 5};
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0, .nesterov = false}));
   UOutcome outcome;

@@ -45,11 +45,10 @@ void run() {
                       classes = torch::randint(0, 5, {length, samples});
   World world({.stages = 2});
   TimeFirst network;
-  PipelineOptions options;
-  options.inputs = 3;
-  options.micro_batches = 2;
-  options.partition = "uniform";
-  options.batch_dims = {.inputs = {1, std::nullopt}, .targets = {1}, .outputs = {1}};
+  const PipelineOptions options{.inputs = 3,
+                                .batch_dims = {.inputs = {1, std::nullopt}, .targets = {1}, .outputs = {1}},
+                                .micro_batches = 2,
+                                .partition = "uniform"};
   const Loss loss{"classes", [](const torch::Tensor& output, const torch::Tensor& target) {
                     return torch::cross_entropy_loss(output.flatten(0, 1), target.flatten(), {}, at::Reduction::Sum);
                   }};

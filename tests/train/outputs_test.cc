@@ -83,11 +83,8 @@ TEST(Hooks, receive_outputs_and_targets) {
   const Set set = set_of(23);
   std::optional<torch::Tensor> first;
   for (const Layout& layout : {Layout{1, 1}, {2, 1}, {3, 1}, {2, 3}}) {
-    PipelineOptions options;
-    options.inputs = 2;
-    options.micro_batches = layout.replicas > 1 ? 1 : 3;
-    options.partition = "uniform";
-    PipelineOf<Masked> pipeline({.stages = layout.stages, .replicas = layout.replicas}, options,
+    PipelineOf<Masked> pipeline({.stages = layout.stages, .replicas = layout.replicas},
+                                {.inputs = 2, .micro_batches = layout.replicas > 1 ? 1 : 3, .partition = "uniform"},
                                 sgd({.learning_rate = 0.1}));
     Loader train(tensor_source({set.tokens, set.mask}, set.labels), in_order(8));
     Loader test(tensor_source({set.tokens, set.mask}, set.labels), in_order(10));

@@ -45,12 +45,8 @@ struct Small : Cell {
 };
 
 std::map<std::string, torch::Tensor> train(torch::Device device, int stages) {
-  PipelineOptions options;
-  options.micro_batches = 2;
-  options.clip_norm = 0.5;
-  options.device = device;
-  options.partition = "uniform";
-  PipelineOf<Small> pipeline({.stages = stages}, options, adam());
+  PipelineOf<Small> pipeline({.stages = stages},
+                             {.micro_batches = 2, .clip_norm = 0.5, .device = device, .partition = "uniform"}, adam());
   torch::manual_seed(1);
   const torch::Tensor inputs = torch::randn({8, 6});
   for (int step = 0; step < 3; ++step) pipeline.train_step(inputs, torch::arange(8) % 6).wait();
