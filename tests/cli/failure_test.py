@@ -72,6 +72,7 @@ MISUSE = [
     (["--warmup", "2", "--log-level", "error"], "a warm-up of 2 epochs in a training of 1 epochs: pass 0 to 1"),
     (["--warmup", "9", "--lr-by", "step", "--log-level", "error"],
      "a warm-up of 9 steps in a training of 3 steps: pass 0 to 3"),
+    (["--static-shapes"], "--static-shapes was removed: leave it out (docs/devices.md)"),
     (["--keep-last-step"], "--keep-last-step was removed: save checkpoints with --checkpoint DIR"),
     (["--stagse", "2"], "unknown flag '--stagse': did you mean '--stages'? 'penstock train --help' lists all flags"),
     (["--mirco-batches=2"], "unknown flag '--mirco-batches': did you mean '--micro-batches'?"),

@@ -45,11 +45,11 @@ inline void try_config(std::string_view text) {
   static ConfiguredVerb configured;
   std::string program = "program", verb = "run";
   char* arguments[] = {program.data(), verb.data()};
-  ConfiguredLine line({2, arguments});
+  ConfiguredLine line(configured.program, {2, arguments});
   try {
     // A first byte of 's' stands for settings that are stored with a checkpoint.
     const bool is_stored = text.starts_with("s");
-    line.read(configured.program, {"run.toml", std::string(text.substr(is_stored ? 1 : 0)), is_stored});
+    line.read({"run.toml", std::string(text.substr(is_stored ? 1 : 0)), is_stored});
     const CommandLine whole = line.arguments();
     configured.program.parse(whole.count, whole.arguments);
   } catch (const ConfigError& error) {

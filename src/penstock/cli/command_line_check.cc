@@ -60,6 +60,8 @@ const CLI::App& innermost(const CLI::App& app, std::string& path) {
 
 /// Flags of earlier versions, and what replaces them.
 constexpr std::pair<const char*, const char*> removed_flags[] = {
+    {"--capture-steps", "leave it out (docs/devices.md)"},
+    {"--static-shapes", "leave it out (docs/devices.md)"},
     {"--keep-last-step", "save checkpoints with --checkpoint DIR, and continue with --resume DIR"},
 };
 
@@ -75,8 +77,7 @@ std::string error_about_flag(const CLI::App& verb, const std::string& path, cons
   for (const CLI::Option* option : verb.get_options())
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   const std::string shown = argument.substr(0, argument.find('='));
-  for (const auto& [removed, instead] : removed_flags)
-    if (shown == removed) return say(removed, " was removed: ", instead);
+  if (const std::string removal = removal_of(shown); !removal.empty()) return removal;
   const bool has_verbs = !verb.get_subcommands([](const CLI::App*) { return true; }).empty();
   if (has_verbs || known.empty())
     return say("unknown flag '", shown, "': flags follow a verb; '", path, " --help' lists the verbs");
@@ -130,6 +131,12 @@ std::string complaint_about(const CLI::App& app, const CLI::ParseError& error) {
     return say("unexpected argument '", left.front(), "': '", path, " --help' lists all arguments");
   const std::string message = error.what();
   return message.substr(0, message.find('\n'));
+}
+
+std::string removal_of(const std::string& flag) {
+  for (const auto& [removed, instead] : removed_flags)
+    if (flag == removed) return say(removed, " was removed: ", instead);
+  return "";
 }
 
 void require_known_verb(const CLI::App& app, const CommandLine& line) {

@@ -20,6 +20,10 @@ void refuse_huge_numbers(CLI::App& app);
 /// suggests the nearest known one.
 std::string complaint_about(const CLI::App& app, const CLI::ParseError& error);
 
+/// Why `flag`, such as "--keep-last-step", is not known, if an earlier version had it: "--keep-last-step was removed:
+/// save checkpoints with ..."; else an empty string.
+std::string removal_of(const std::string& flag);
+
 /// Follows the line's verbs and subverbs up to the first flag. Throws ConfigError for an unknown verb, suggesting the
 /// nearest one, and for a missing verb, listing all.
 void require_known_verb(const CLI::App& app, const CommandLine& line);

@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
-#include <set>
 #include <sstream>
 
 #include <toml++/toml.h>
@@ -42,72 +39,56 @@ void require_below_here(const std::string& argument, const std::string& place) {
                        " is not below the current folder: pass this flag yourself to write there again");
 }
 
-/// The text in ASCII, with escapes between double quotes and dots in comments: toml++ 3.3 has undefined behaviour for
-/// other letters where it looks for blanks. Throws ConfigError for letters elsewhere, for texts of several lines, and for
-/// keys of more than two parts, whose tables toml++ would destroy recursively.
+/// The text with '%' and bytes beyond ASCII as %XX: toml++ 3.3 has undefined behaviour for such bytes where it looks for
+/// blanks. Throws ConfigError for what is not UTF-8, for escapes of '%', and for more dots than files have: each may
+/// begin a table, and toml++ destroys tables recursively.
 std::string in_ascii(const ConfigText& config) {
-  const std::string_view text = config.text;
-  std::string ascii;
-  int line = 1, dots = 0;  // dots since the last character that ends a key or a number, which has one
-  char around = 0;         // the quote or '#' that began what the character is in
-  const auto refuse_if = [&](bool is_wrong, const char* what) {
-    require<ConfigError>(!is_wrong, config.file, ":", line, ": ", what);
+  const std::string& text = config.text;
+  const auto refuse_at = [&](std::size_t at, const char* what) {
+    if (at >= text.size()) return;
+    const auto end = text.begin() + static_cast<std::ptrdiff_t>(at);
+    throw ConfigError(say(config.file, ":", 1 + std::count(text.begin(), end, '\n'), ": ", what));
   };
+  refuse_at(utf8_prefix(text), "this is not UTF-8");
+  for (const char* escape : {"\\u0025", "\\U00000025"}) refuse_at(text.find(escape), "write % without an escape");
+  std::string ascii;
+  int dots = 0;
   for (std::size_t at = 0; at < text.size(); ++at) {
-    const char c = text[at];
-    if (static_cast<unsigned char>(c) >= 0x80) {
-      std::size_t length = 2;
-      while (length < 4 && utf8_prefix(text.substr(at, length)) == 0) ++length;
-      refuse_if(utf8_prefix(text.substr(at, length)) == 0, "this is not UTF-8");
-      refuse_if(around != '"' && around != '#', "letters beyond ASCII stand between double quotes");
-      std::uint32_t code = static_cast<unsigned char>(c) & (0x7fU >> length);
-      for (; --length > 0;) code = code << 6 | (static_cast<unsigned char>(text[++at]) & 0x3fU);
-      char escape[12];
-      std::snprintf(escape, sizeof(escape), "\\U%08X", static_cast<unsigned>(code));
-      ascii += around == '"' ? escape : ".";
-      continue;
-    }
-    ascii += c;
-    if (c == '\n') {
-      ++line;
-      around = 0;
-      dots = 0;
-    } else if (around == 0) {
-      const std::string_view three = text.substr(at, 3);
-      refuse_if(three == "\"\"\"" || three == "'''", "a text of several lines, which no flag takes");
-      if (c == '"' || c == '\'' || c == '#') around = c;
-      if (c == '=' || c == ',' || c == '{') dots = 0;
-      refuse_if(c == '.' && ++dots > 1, "keys within keys within keys: write the keys without tables");
-    } else if (c == around && c != '#') {
-      around = 0;
-    } else if (c == '\\' && around == '"' && at + 1 < text.size() && text[at + 1] != '\n') {
-      refuse_if(static_cast<unsigned char>(text[at + 1]) >= 0x80, "a backslash stands before a letter beyond ASCII");
-      ascii += text[++at];
+    const auto c = static_cast<unsigned char>(text[at]);
+    if (c == '.' && ++dots > 5000) refuse_at(at, "more than 5000 dots: write the keys without tables");
+    if (c < 0x80 && c != '%') {
+      ascii += text[at];
+    } else {
+      constexpr const char* digits = "0123456789ABCDEF";
+      ascii += {'%', digits[c >> 4], digits[c & 15]};
     }
   }
   return ascii;
 }
 
-std::string with_dashes(std::string key) {
-  std::replace(key.begin(), key.end(), '_', '-');
-  return key;
+/// The inverse.
+std::string from_ascii(std::string_view ascii) {
+  std::string text;
+  for (std::size_t at = 0; at < ascii.size(); ++at) {
+    const bool is_code = ascii[at] == '%';
+    text += is_code ? static_cast<char>(std::stoi(std::string(ascii.substr(at + 1, 2)), nullptr, 16)) : ascii[at];
+    if (is_code) at += 2;
+  }
+  return text;
 }
 
-/// The options of a verb in the order in which they were added.
+/// The option of `verb` with a name (without leading dashes) that files may set; null if there is none.
+const CLI::Option* option_called(const CLI::App& verb, const std::string& name) {
+  return not_in_files.contains(name) ? nullptr : verb.get_option_no_throw("--" + name);
+}
+
+/// The options that files may set, in the order in which they were added.
 std::vector<const CLI::Option*> options_of(const CLI::App& verb) {
   std::vector<const CLI::Option*> options;
   for (const CLI::Option* option : verb.get_options())
     if (!option->get_lnames().empty() && !not_in_files.contains(option->get_lnames().front()))
       options.push_back(option);
   return options;
-}
-
-/// The option with a name (without leading dashes); null if there is none.
-const CLI::Option* find(const std::vector<const CLI::Option*>& options, const std::string& name) {
-  for (const CLI::Option* option : options)
-    if (std::find(option->get_lnames().begin(), option->get_lnames().end(), name) != option->get_lnames().end())
-      return option;
-  return nullptr;
 }
 
 /// The types of TOML that a flag takes. Numbers and lists are accepted for texts, too: `hidden = [512, 512]`.
@@ -134,33 +115,31 @@ std::string shortest(double value) {
   return {text, std::to_chars(text, text + sizeof(text), value).ptr};
 }
 
-/// The value as an argument of a command line; unset for a value of an unsupported type.
-std::optional<std::string> argument_of(const toml::node& value, const Kind& kind) {
-  if (kind.boolean && value.is_boolean()) return value.as_boolean()->get() ? "true" : "false";
-  if (kind.whole && value.is_integer()) return std::to_string(value.as_integer()->get());
-  if (kind.fraction && value.is_floating_point()) return shortest(value.as_floating_point()->get());
-  if (kind.text && value.is_string()) return value.as_string()->get();
-  return std::nullopt;
-}
-
-/// The arguments that correspond to `name = value`; unset for a value of the wrong type.
-std::optional<std::vector<std::string>> arguments_of(const CLI::Option& option, const std::string& name,
-                                                     const toml::node& value) {
+/// The arguments that correspond to `name = value`; none for a value of the wrong type. `name` is as written in the
+/// file: a flag may have a --no- form.
+std::vector<std::string> arguments_of(const CLI::Option& option, const std::string& name, const toml::node& value) {
   const Kind& kind = kind_of(option);
-  const std::string begin = "--" + name + "=";  // the name as written in the file: a flag may have a --no- form
+  std::vector<const toml::node*> items{&value};
+  if (const toml::array* list = kind.text ? value.as_array() : nullptr) {
+    items.clear();
+    for (const toml::node& item : *list) items.push_back(&item);
+  }
   std::vector<std::string> arguments;
-  const bool takes_several = option.get_items_expected_max() > 1;
-  const auto add = [&](const toml::node& item) {
-    const auto argument = argument_of(item, kind);
-    if (argument && (takes_several || arguments.empty()))
-      arguments.push_back(begin + *argument);
-    else if (argument)
-      arguments.front() += "," + *argument;
-    return argument.has_value();
-  };
-  const toml::array* list = value.as_array();
-  if (!list) return add(value) ? std::optional(arguments) : std::nullopt;
-  return kind.text && std::all_of(list->begin(), list->end(), add) ? std::optional(arguments) : std::nullopt;
+  for (const toml::node* item : items) {
+    const bool begins = arguments.empty() || option.get_items_expected_max() > 1;
+    std::string& text = begins ? arguments.emplace_back("--" + name + "=") : arguments.back().append(",");
+    if (kind.boolean && item->is_boolean())
+      text += item->as_boolean()->get() ? "true" : "false";
+    else if (kind.whole && item->is_integer())
+      text += std::to_string(item->as_integer()->get());
+    else if (kind.fraction && item->is_floating_point())
+      text += shortest(item->as_floating_point()->get());
+    else if (kind.text && item->is_string())
+      text += from_ascii(item->as_string()->get());
+    else
+      return {};
+  }
+  return arguments;
 }
 
 /// A value as the command line has it, as TOML.
@@ -185,57 +164,54 @@ void add_config_flags(CLI::App& verb) {
   verb.add_flag("--print-config", description);
 }
 
-ConfiguredLine::ConfiguredLine(const CommandLine& line) : arguments_(line.arguments, line.arguments + line.count) {}
-
-ConfiguredLine::Place ConfiguredLine::verb_in(const CLI::App& program) const {
-  Place place{&program, 1};
-  for (; place.first_flag < arguments_.size(); ++place.first_flag) {
-    const auto inner = place.verb->get_subcommands(
-        [&](const CLI::App* app) { return app->get_name() == arguments_[place.first_flag]; });
+ConfiguredLine::ConfiguredLine(const CLI::App& program, const CommandLine& line)
+    : arguments_(line.arguments, line.arguments + line.count), verb_(&program) {
+  for (; first_flag_ < arguments_.size(); ++first_flag_) {
+    const auto inner =
+        verb_->get_subcommands([&](const CLI::App* app) { return app->get_name() == arguments_[first_flag_]; });
     if (inner.empty()) break;
-    place.verb = inner.front();
+    verb_ = inner.front();
   }
-  return place;
 }
 
-std::optional<std::string> ConfiguredLine::value_of(const CLI::App& program, const std::string& flag) const {
-  const Place place = verb_in(program);
+std::optional<std::string> ConfiguredLine::value_of(const std::string& flag) const {
   std::optional<std::string> value;
-  if (!place.verb->get_option_no_throw("--config")) return value;
-  for (std::size_t i = place.first_flag; i < arguments_.size(); ++i) {
+  if (!verb_->get_option_no_throw("--config")) return value;
+  for (std::size_t i = first_flag_; i < arguments_.size(); ++i) {
     if (arguments_[i].starts_with(flag + "=")) value = arguments_[i].substr(flag.size() + 1);
     if (arguments_[i] == flag && i + 1 < arguments_.size()) value = arguments_[i + 1];
   }
   return value;
 }
 
-void ConfiguredLine::read(const CLI::App& program, const ConfigText& config) {
-  const auto [verb, first_flag] = verb_in(program);
+void ConfiguredLine::read(const ConfigText& config) {
   toml::table table;
   try {
     table = toml::parse(in_ascii(config), config.file);
   } catch (const toml::parse_error& error) {
     throw ConfigError(say(config.file, ":", error.source().begin.line, ": ", printable(error.description())));
   }
-  const auto options = options_of(*verb);
   std::vector<const CLI::Option*> given;  // on the command line
-  for (std::size_t i = first_flag; i < arguments_.size(); ++i)
+  for (std::size_t i = first_flag_; i < arguments_.size(); ++i)
     if (arguments_[i].starts_with("--"))
-      given.push_back(find(options, arguments_[i].substr(2, arguments_[i].find('=') - 2)));
-  std::vector<std::string> names;
-  for (const CLI::Option* option : options)
+      given.push_back(option_called(*verb_, arguments_[i].substr(2, arguments_[i].find('=') - 2)));
+  std::vector<std::string> names, from_file;
+  for (const CLI::Option* option : options_of(*verb_))
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
 
-  std::vector<std::string> from_file;
   std::set<std::string> seen;
   for (const auto& [key, value] : table) {
-    const std::string name = with_dashes(std::string(key.str())), shown = printable(key.str());
-    const std::string place = say(config.file, ":", key.source().begin.line, ": ");
-    const CLI::Option* option = find(options, name);
+    std::string name = from_ascii(key.str());
+    const std::string shown = printable(name), place = say(config.file, ":", key.source().begin.line, ": ");
+    std::replace(name.begin(), name.end(), '_', '-');
+    const CLI::Option* option = option_called(*verb_, name);
+    const std::string removed = removal_of("--" + name);
+    if (config.is_stored && !removed.empty()) continue;
+    require<ConfigError>(removed.empty(), place, removed);
     require<ConfigError>(!value.is_table(), place, "a table, [", shown, "]: write the keys without tables");
     require<ConfigError>(option, place, "unknown key '", shown, "': did you mean '", nearest(name, names), "'?");
     const auto arguments = arguments_of(*option, name, value);
-    require<ConfigError>(arguments.has_value(), place, "'", shown, "' is of type ", value.type(), ", but --", name,
+    require<ConfigError>(!arguments.empty(), place, "'", shown, "' is of type ", value.type(), ", but --", name,
                          " takes ", kind_of(*option).wanted);
     const std::string flag = "--" + option->get_lnames().front();
     require<ConfigError>(seen.insert(flag).second, place, "'", shown, "' is given a second time: '",
@@ -248,10 +224,10 @@ void ConfiguredLine::read(const CLI::App& program, const ConfigText& config) {
     places_[flag] = place;
     if (config.is_stored && flag == "--checkpoint") continue;  // --resume names the folder, which may have been moved
     if (config.is_stored && output_flags.contains(option->get_lnames().front()))
-      for (const std::string& argument : *arguments) require_below_here(argument, place);
-    from_file.insert(from_file.end(), arguments->begin(), arguments->end());
+      for (const std::string& argument : arguments) require_below_here(argument, place);
+    from_file.insert(from_file.end(), arguments.begin(), arguments.end());
   }
-  arguments_.insert(arguments_.begin() + static_cast<std::ptrdiff_t>(first_flag), from_file.begin(), from_file.end());
+  arguments_.insert(arguments_.begin() + static_cast<std::ptrdiff_t>(first_flag_), from_file.begin(), from_file.end());
 }
 
 CommandLine ConfiguredLine::arguments() {
@@ -269,42 +245,29 @@ std::string config_text(const CLI::App& verb, const std::set<std::string>& left_
   std::ostringstream out;
   out << "# penstock " << verb.get_name() << " --config FILE\n";
   for (const CLI::Option* option : options_of(verb)) {
-    std::vector<std::string> values = option->count() > 0 ? option->reduced_results() : std::vector<std::string>();
-    if (values.empty() && !option->get_default_str().empty()) values.push_back(option->get_default_str());
     const std::string& name = option->get_lnames().front();
     if (left_out.contains(name)) continue;
+    std::vector<std::string> values = option->count() > 0 ? option->reduced_results() : std::vector<std::string>();
+    if (values.empty() && !option->get_default_str().empty()) values.push_back(option->get_default_str());
     if (values.empty() && option->get_expected_min() == 0) values.push_back("false");
-    if (values.empty()) {
-      out << "# " << name << " =\n";
-      continue;
-    }
     std::string text;
     for (const std::string& value : values) text += (text.empty() ? "" : ", ") + toml_value(*option, value);
-    out << name << " = " << (option->get_items_expected_max() > 1 ? "[" + text + "]" : text) << "\n";
+    if (option->get_items_expected_max() > 1) text = "[" + text + "]";
+    out << (values.empty() ? "# " + name + " =" : name + " = " + text) << "\n";
   }
   return out.str();
 }
 
 std::string changed_flags(const CLI::App& verb, const std::set<std::string>& names, const std::string& stored) {
-  const auto values_in = [&](const std::string& text) {
-    std::map<std::string, std::string> values;
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) {
-      const std::size_t end = line.find(" = ");
-      if (end != std::string::npos && names.contains(line.substr(0, end)))
-        values[line.substr(0, end)] = line.substr(end + 3);
-    }
-    return values;
+  const auto value_in = [](const std::string& text, const std::string& name) {
+    const std::size_t at = text.find("\n" + name + " = "), begin = at + name.size() + 4;
+    return at == std::string::npos ? "none" : printable(text.substr(begin, text.find('\n', begin) - begin));
   };
-  const auto now = values_in(config_text(verb)), before = values_in(stored);
-  const auto shown = [](const std::map<std::string, std::string>& values, const std::string& name) {
-    const auto found = values.find(name);
-    return found == values.end() ? std::string("none") : printable(found->second);
-  };
+  const std::string now = config_text(verb);
   std::string changes;
   for (const std::string& name : names)
-    if (shown(now, name) != shown(before, name))
-      changes += say(changes.empty() ? "" : ", ", name, " ", shown(now, name), " instead of ", shown(before, name));
+    if (const std::string value = value_in(now, name), before = value_in(stored, name); value != before)
+      changes += say(changes.empty() ? "" : ", ", name, " ", value, " instead of ", before);
   return changes;
 }
 

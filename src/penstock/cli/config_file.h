@@ -26,18 +26,19 @@ struct ConfigText {
 /// A command line in which the flags of its config file precede its own flags. Not thread-safe.
 class ConfiguredLine {
  public:
-  explicit ConfiguredLine(const CommandLine& line);
+  /// `program`, which has all flags of its verbs, must outlive it.
+  ConfiguredLine(const CLI::App& program, const CommandLine& line);
 
-  /// The value of the last `FLAG VALUE` or `FLAG=VALUE` on the line; none if it is not there, or the line's verb of
-  /// `program` takes no config file.
-  std::optional<std::string> value_of(const CLI::App& program, const std::string& flag) const;
+  /// The value of the last `FLAG VALUE` or `FLAG=VALUE` on the line; none if it is not there, or the line's verb takes
+  /// no config file.
+  std::optional<std::string> value_of(const std::string& flag) const;
 
-  /// Adds the flags of a config file for the line's verb of `program`: one key per flag, with `-` and `_` equivalent;
-  /// values are strings, numbers, booleans, or lists of them for flags that take lists. Keys whose flag is given on the
-  /// line, or excluded by a flag on the line, are ignored. Throws ConfigError, which names file and line, for invalid
-  /// TOML, an unknown key (suggesting the nearest), a repeated key, a table, a value of the wrong type, and outputs of
-  /// a stored file that are not below the current folder.
-  void read(const CLI::App& program, const ConfigText& config);
+  /// Adds the flags of a config file for the line's verb: one key per flag, with `-` and `_` equivalent; values are
+  /// strings, numbers, booleans, or lists of them for flags that take lists. Keys whose flag is given on the line, or
+  /// excluded by a flag on the line, are ignored, and in a stored file the flags of earlier versions. Throws
+  /// ConfigError, which names file and line, for invalid TOML, an unknown key (suggesting the nearest), a repeated key,
+  /// a table, a value of the wrong type, and outputs of a stored file that are not below the current folder.
+  void read(const ConfigText& config);
 
   /// The combined arguments; the pointers are valid as long as this object lives.
   CommandLine arguments();
@@ -45,14 +46,9 @@ class ConfiguredLine {
   std::string place_of(const std::string& message) const;
 
  private:
-  /// The verb of the line, and the position of the first argument after it.
-  struct Place {
-    const CLI::App* verb;
-    std::size_t first_flag;
-  };
-  Place verb_in(const CLI::App& program) const;
-
   std::vector<std::string> arguments_;
+  const CLI::App* verb_;        // of the line
+  std::size_t first_flag_ = 1;  // the first argument after the verb
   std::vector<char*> pointers_;
   std::map<std::string, std::string> places_;  // "file:line: " for each flag ("--seed") that the file set
 };

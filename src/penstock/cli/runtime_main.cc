@@ -16,16 +16,16 @@ namespace {
 
 /// The file that --config names; none if it is not given. Throws DataError for a file that cannot be read or has more
 /// than 1 MiB.
-std::optional<ConfigText> given_config(const ConfiguredLine& line, const CLI::App& program) {
-  const auto file = line.value_of(program, "--config");
+std::optional<ConfigText> given_config(const ConfiguredLine& line) {
+  const auto file = line.value_of("--config");
   if (!file) return std::nullopt;
   return ConfigText{*file, read_text(*file, {.most_bytes = most_settings_bytes})};
 }
 
 /// The settings that are stored with the newest complete checkpoint of the folder that --resume names, on the line or
 /// in a file that it has read; none without --resume. Throws DataError likewise.
-std::optional<ConfigText> stored_config(const ConfiguredLine& line, const CLI::App& program) {
-  const auto folder = line.value_of(program, "--resume");
+std::optional<ConfigText> stored_config(const ConfiguredLine& line) {
+  const auto folder = line.value_of("--resume");
   if (!folder || *folder == resume_if_possible) return std::nullopt;
   const auto stored = stored_settings(*folder);
   if (!stored) return std::nullopt;
@@ -44,13 +44,13 @@ int run(const CommandLine& line) {
   add_bench(program, exit_code);
   add_profile(program, exit_code);
   add_doctor(program, exit_code);
-  ConfiguredLine configured(line);
+  ConfiguredLine configured(program, line);
   CommandLine arguments = line;
   const auto before = [&] {
     require_known_verb(program, line);
     // In order of precedence: what is read first stays.
-    if (const auto config = given_config(configured, program)) configured.read(program, *config);
-    if (const auto stored = stored_config(configured, program)) configured.read(program, *stored);
+    if (const auto config = given_config(configured)) configured.read(*config);
+    if (const auto stored = stored_config(configured)) configured.read(*stored);
     arguments = configured.arguments();
   };
   const auto print_error_with_place = [&](ExitCode exit, const std::string& message) {
