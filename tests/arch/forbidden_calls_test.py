@@ -14,7 +14,7 @@ ALLOWED = {
     # Finds a function of a library that is loaded already.
     "data/loader.cc": ["dlsym(RTLD_DEFAULT, \"omp_set_num_threads\")"],
     # Bytes in memory that this process wrote a moment before, from numbers.
-    "rank/torch_optimizer.cc": ["#include <torch/serialize/archive.h>", "archive.load_from(bytes);"],
+    "rank/optimizer.cc": ["#include <torch/serialize/archive.h>", "archive.load_from(bytes);"],
 }
 
 
