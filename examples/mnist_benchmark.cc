@@ -16,6 +16,8 @@
 #include <vector>
 
 #include <penstock/penstock.h>
+#include <penstock/pipeline/profiler.h>
+#include <penstock/trace/pictures.h>
 #include <torch/torch.h>
 
 #include "arguments.h"

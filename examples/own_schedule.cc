@@ -8,6 +8,11 @@
 #include <iostream>
 
 #include <penstock/penstock.h>
+#include <penstock/schedule/generate.h>
+#include <penstock/schedule/simulate.h>
+#include <penstock/schedule/text.h>
+#include <penstock/schedule/timeline_grid.h>
+#include <penstock/schedule/validate.h>
 #include <torch/torch.h>
 
 #include "arguments.h"

@@ -5,6 +5,7 @@
 //   mpirun -n 3 --oversubscribe build/release/examples/unet_skip [STEPS]
 #include <iostream>
 
+#include <penstock/model/stages.h>
 #include <penstock/penstock.h>
 #include <torch/torch.h>
 

@@ -5,6 +5,8 @@
 
 #include <penstock/base/clock.h>
 #include <penstock/penstock.h>
+#include <penstock/pipeline/profiler.h>
+#include <penstock/trace/account.h>
 #include <torch/torch.h>
 
 namespace {

@@ -1,22 +1,18 @@
-// The umbrella header for programs that use Penstock: the public headers of all modules.
+// The header for programs that train or infer: networks, data, worlds, pipelines and the training loop. Programs that
+// plan, measure, or read and draw schedules and traces include the headers of plan/, schedule/, trace/ and
+// pipeline/profiler.h.
 #pragma once
 
 #include "penstock/autotune/autotune.h"
-#include "penstock/base/base.h"
-#include "penstock/checkpoint/checkpoint.h"
+#include "penstock/base/error.h"
+#include "penstock/base/log.h"
 #include "penstock/data/data.h"
 #include "penstock/data/data_files.h"
 #include "penstock/data/dataset.h"
-#include "penstock/kernels/kernels.h"
-#include "penstock/layers/precision.h"
+#include "penstock/model/layer_list.h"
 #include "penstock/model/model.h"
 #include "penstock/pipeline/pipeline.h"
-#include "penstock/pipeline/profiler.h"
 #include "penstock/pipeline/weight_average.h"
-#include "penstock/plan/plan.h"
-#include "penstock/schedule/schedule.h"
-#include "penstock/trace/trace.h"
 #include "penstock/train/train.h"
-#include "penstock/transport/transport.h"
 #include "penstock/world/world.h"
 #include "penstock/zoo/zoo.h"

@@ -11,6 +11,7 @@
 #include "penstock/base/error.h"
 #include "penstock/kernels/kernels.h"
 #include "penstock/model/cell.h"
+#include "penstock/model/functions.h"
 #include "penstock/pipeline/pipeline.h"
 #include "tests/support/trained.h"
 

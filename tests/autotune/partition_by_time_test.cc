@@ -6,6 +6,7 @@
 
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
+#include "penstock/model/stages.h"
 #include "penstock/pipeline/pipeline.h"
 #include "tests/autotune/slow_chain.h"
 #include "tests/base/error_text.h"

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "penstock/transport/processes/peer_processes.h"
+#include "penstock/transport/transport.h"
 #include "penstock/world/device.h"
 #include "tests/base/error_text.h"
 #include "tests/devices/joined_here.h"

@@ -11,6 +11,7 @@
 
 #include "penstock/penstock.h"
 #include "penstock/transport/joined_processes.h"
+#include "penstock/transport/transport.h"
 
 namespace penstock::test {
 

@@ -4,6 +4,7 @@
 
 #include "penstock/model/dropout.h"
 #include "penstock/penstock.h"
+#include "penstock/pipeline/profiler.h"
 #include "tests/runtime/split_1f1b.h"
 #include "tests/support/expect_same.h"
 #include "tests/support/pipeline_of.h"

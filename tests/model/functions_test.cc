@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
+#include "penstock/model/graph.h"
 #include "penstock/model/model.h"
 
 namespace penstock::test::functions_test {

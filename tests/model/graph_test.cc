@@ -3,7 +3,9 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
+#include "penstock/model/graph.h"
 #include "penstock/model/model.h"
+#include "penstock/model/stages.h"
 #include "tests/base/error_text.h"
 
 namespace penstock::test::graph_test {

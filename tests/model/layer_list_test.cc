@@ -1,5 +1,6 @@
 // A torch module executed by the names of its submodules, and the errors of sequences.
 #include "penstock/model/layer_list.h"
+#include "penstock/model/graph.h"
 
 #include <atomic>
 
@@ -7,6 +8,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
+#include "penstock/model/stages.h"
 #include "penstock/pipeline/pipeline.h"
 #include "tests/base/error_text.h"
 

@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
+#include "penstock/model/graph.h"
 #include "penstock/model/model.h"
 #include "penstock/pipeline/pipeline.h"
 #include "tests/base/error_text.h"

@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
+#include "penstock/model/graph.h"
 #include "penstock/pipeline/pipeline.h"
 #include "tests/base/error_text.h"
 
@@ -48,7 +49,7 @@ TEST(FromSequential, a_repeated_module_is_one_layer) {
   // It trains as one layer: the gradient is the sum over both uses.
   const torch::Tensor target = torch::randint(0, 4, {3}, torch::kInt64);
   World world({.stages = 1});
-  Pipeline pipeline(world, modules, cross_entropy);
+  Pipeline pipeline(world, *from_sequential(modules), cross_entropy);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
   pipeline.train_step(x, target).wait();
   torch::optim::SGD optimizer(modules->parameters(), 0.5);
@@ -63,7 +64,7 @@ TEST(FromSequential, is_a_copy) {
   const torch::Tensor before = fc->weight.detach().clone();
   torch::nn::Sequential modules(fc);
   World world({.stages = 1});
-  Pipeline pipeline(world, modules, squared_error);
+  Pipeline pipeline(world, *from_sequential(modules), squared_error);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
   pipeline.train_step(torch::randn({3, 2}), torch::randn({3, 2})).wait();
   EXPECT_TRUE(torch::equal(fc->weight, before));
@@ -77,7 +78,7 @@ TEST(FromSequential, frozen_parameters_stay_frozen) {
   for (const auto& [name, value] : network->named_parameters()) EXPECT_EQ(value.requires_grad(), name != "0.weight");
 
   World world({.stages = 2});
-  Pipeline pipeline(world, modules, squared_error, {.partition = "1"});
+  Pipeline pipeline(world, *from_sequential(modules), squared_error, {.partition = "1"});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
   pipeline.train_step(torch::randn({3, 2}), torch::randn({3, 2})).wait();
   const auto state = pipeline.state();

@@ -1,5 +1,6 @@
 // Ordinary attention code, run standalone with tensors and traced into a pipeline.
 #include "penstock/model/value.h"
+#include "penstock/model/graph.h"
 
 #include <gtest/gtest.h>
 

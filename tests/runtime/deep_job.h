@@ -8,6 +8,8 @@
 
 #include "penstock/model/dropout.h"
 #include "penstock/penstock.h"
+#include "penstock/pipeline/profiler.h"
+#include "penstock/schedule/generate.h"
 
 namespace penstock::test {
 

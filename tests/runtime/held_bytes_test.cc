@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "penstock/penstock.h"
+#include "penstock/pipeline/profiler.h"
+#include "penstock/schedule/generate.h"
 #include "tests/support/pipeline_of.h"
 
 namespace penstock::test::held_bytes_test {

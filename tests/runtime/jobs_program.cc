@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/model/stages.h"
 #include "penstock/pipeline/profiler.h"
 #include "penstock/world/rank_threads.h"
 #include "tests/runtime/deep_job.h"

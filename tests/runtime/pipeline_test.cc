@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "penstock/pipeline/profiler.h"
+#include "penstock/trace/account.h"
 #include "tests/base/error_text.h"
 #include "tests/runtime/small_job.h"
 #include "tests/support/pipeline_of.h"
@@ -164,7 +165,7 @@ TEST(Sequential, is_accepted_as_a_network) {
   torch::manual_seed(1);
   torch::nn::Sequential network(torch::nn::Linear(12, 16), torch::nn::ReLU(), torch::nn::Linear(16, 4));
   World world({.stages = 2});
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
+  Pipeline pipeline(world, *from_sequential(network), cross_entropy, {.micro_batches = 4});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   EXPECT_TRUE(torch::equal(pipeline.state().at("0.weight"), network->named_parameters()["0.weight"]));
   const double whole =

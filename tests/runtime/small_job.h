@@ -8,6 +8,9 @@
 
 #include "penstock/penstock.h"
 #include "penstock/pipeline/pipeline.h"
+#include "penstock/pipeline/profiler.h"
+#include "penstock/trace/check_order.h"
+#include "penstock/transport/transport.h"
 #include "penstock/world/rank_threads.h"
 
 namespace penstock::test {

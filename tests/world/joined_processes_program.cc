@@ -12,6 +12,7 @@
 #include <torch/torch.h>
 
 #include "penstock/penstock.h"
+#include "penstock/transport/transport.h"
 #include "tests/world/joined_pairs.h"
 
 namespace {

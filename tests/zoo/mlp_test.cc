@@ -1,4 +1,5 @@
 #include "penstock/zoo/mlp.h"
+#include "penstock/model/graph.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,4 +1,5 @@
 #include "penstock/zoo/resnet.h"
+#include "penstock/model/graph.h"
 
 #include <algorithm>
 #include <cmath>

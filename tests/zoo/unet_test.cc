@@ -1,4 +1,6 @@
 #include "penstock/zoo/unet.h"
+#include "penstock/model/graph.h"
+#include "penstock/model/stages.h"
 
 #include <algorithm>
 #include <map>

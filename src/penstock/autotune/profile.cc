@@ -19,6 +19,7 @@
 #include "penstock/plan/planner.h"
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/schedule.h"
+#include "penstock/transport/transport.h"
 #include "penstock/world/collectives.h"
 #include "penstock/world/rank_threads.h"
 

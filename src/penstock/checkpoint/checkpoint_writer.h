@@ -23,18 +23,6 @@ struct CheckpointFolder {
   std::set<std::string> damaged = {};
 };
 
-/// A small file to be stored with a checkpoint, as the settings of the run.
-struct CheckpointText {
-  std::string name;
-  std::string text;
-};
-
-struct CommittedCheckpoint {
-  std::string directory = {};
-  std::int64_t step = 0;
-  std::uint64_t bytes = 0;  // of all tensors, with their headers
-};
-
 struct RemovedCheckpoints {
   std::vector<std::string> paths = {};
   std::vector<std::string> remarks = {};  // why something old could not be removed

@@ -121,6 +121,18 @@ struct Manifest {
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
+/// A small file to be stored with a checkpoint, as the settings of the run.
+struct CheckpointText {
+  std::string name;
+  std::string text;
+};
+
+struct CommittedCheckpoint {
+  std::string directory = {};
+  std::int64_t step = 0;
+  std::uint64_t bytes = 0;  // of all tensors, with their headers
+};
+
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr std::int64_t manifest_version = 2;
 inline constexpr std::uint64_t largest_manifest = std::uint64_t{64} << 20;

@@ -4,6 +4,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/cli/text_file.h"
+#include "penstock/model/stages.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/trace/trace.h"
 

@@ -8,6 +8,7 @@
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
 #include "penstock/cli/exit_codes.h"
+#include "penstock/model/stages.h"
 #include "penstock/world/rank_threads.h"
 
 namespace penstock {

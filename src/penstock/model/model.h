@@ -1,5 +1,5 @@
-// The public header of the module `model`: a network as written for one device, as a graph of layers, and partitioned
-// into stages.
+// The public header of the module `model`: a network as written for one device. layer_list.h makes one of torch's
+// modules; graph.h and stages.h hold the layers that a Pipeline has traced and partitioned.
 //
 //   struct Network : Cell {
 //     Layer in  = add("in",  [] { return torch::nn::Linear(784, 512); });
@@ -15,10 +15,7 @@
 #include "penstock/model/batch_tensors.h"
 #include "penstock/model/cell.h"
 #include "penstock/model/functions.h"
-#include "penstock/model/graph.h"
 #include "penstock/model/layer.h"
-#include "penstock/model/layer_list.h"
 #include "penstock/model/loss.h"
 #include "penstock/model/sequence_memory.h"
-#include "penstock/model/stages.h"
 #include "penstock/model/value.h"

@@ -36,9 +36,6 @@ std::vector<std::pair<std::string, torch::Tensor>> owned_state(const RankRunner&
 Pipeline::Pipeline(World& world, Cell& network, Loss loss, const PipelineOptions& options)
     : impl_(std::make_unique<PipelineImpl>(world, network, std::move(loss), options)) {}
 
-Pipeline::Pipeline(World& world, const torch::nn::Sequential& network, Loss loss, const PipelineOptions& options)
-    : Pipeline(world, *from_sequential(network), std::move(loss), options) {}
-
 // Reports to the other processes that an exception ended the pipeline here, or logs unreported failures.
 Pipeline::~Pipeline() {
   const bool by_exception = std::uncaught_exceptions() > impl_->exceptions;

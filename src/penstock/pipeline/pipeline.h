@@ -19,7 +19,6 @@
 
 #include "penstock/base/split.h"
 #include "penstock/checkpoint/manifest.h"
-#include "penstock/model/model.h"
 #include "penstock/pipeline/infer.h"
 #include "penstock/pipeline/parameter_groups.h"
 #include "penstock/rank/optimizer.h"
@@ -28,9 +27,15 @@
 #include "penstock/state/checkpoint_saver.h"
 #include "penstock/world/world.h"
 
+namespace torch::nn {
+class Module;
+}
+
 namespace penstock {
 
+class Cell;
 class PipelineImpl;
+struct StagedGraph;
 
 /// A network partitioned into stages over the ranks of a world. Of several processes every one makes the same calls in
 /// the same order. A call marked "collective" communicates: it returns only after every process has made it. Not
@@ -43,7 +48,6 @@ class Pipeline {
   /// pipeline; `network` is not used after the constructor. Collective. Throws ScheduleError or ConfigError
   /// (docs/errors.md).
   Pipeline(World& world, Cell& network, Loss loss, const PipelineOptions& options = {});
-  Pipeline(World& world, const torch::nn::Sequential& network, Loss loss, const PipelineOptions& options = {});
   /// Waits for all submitted steps. Failures that no call has thrown yet are logged; World::finish() throws them. Where
   /// an exception unwinds through the pipeline's scope under MPI, the other processes' waits for this process end.
   ~Pipeline();

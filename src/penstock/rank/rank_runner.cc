@@ -9,6 +9,7 @@
 #include "penstock/rank/gradient_reducer.h"
 #include "penstock/rank/job_results.h"
 #include "penstock/rank/result.h"
+#include "penstock/transport/transport.h"
 #include "penstock/world/failures.h"
 #include "penstock/world/rank_threads.h"
 

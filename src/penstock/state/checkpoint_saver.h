@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "penstock/checkpoint/checkpoint_writer.h"
+#include "penstock/checkpoint/manifest.h"
 
 namespace penstock {
 

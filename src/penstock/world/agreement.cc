@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/transport.h"
 #include "penstock/world/collectives.h"
 #include "penstock/world/rank_threads.h"
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/transport/tag.h"
 #include "penstock/world/rank_context.h"
 #include "penstock/world/world.h"
 

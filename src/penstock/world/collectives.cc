@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "penstock/transport/transport.h"
+
 namespace penstock {
 namespace {
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "penstock/trace/recorder.h"
+#include "penstock/transport/tag.h"
 #include "penstock/world/rank_context.h"
 
 namespace penstock {

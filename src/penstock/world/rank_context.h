@@ -4,9 +4,10 @@
 #include <memory>
 
 #include "penstock/base/ids.h"
-#include "penstock/transport/transport.h"
 
 namespace penstock {
+
+class Transport;
 
 /// A plain value that shares ownership of the endpoint, because a rank that hangs may outlive its world
 /// (Worker::abandon).

@@ -5,6 +5,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/transport/transport.h"
 
 namespace penstock {
 

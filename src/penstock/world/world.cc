@@ -7,6 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/transport/joined_processes.h"
 #include "penstock/transport/joining/launch_environment.h"
+#include "penstock/transport/transport.h"
 #include "penstock/world/failures.h"
 #include "penstock/world/rank_threads.h"
 #include "penstock/world/world_options.h"

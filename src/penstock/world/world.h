@@ -9,14 +9,13 @@
 #include <vector>
 
 #include "penstock/base/ids.h"
-#include "penstock/transport/joined_processes.h"
-#include "penstock/transport/transport.h"
 #include "penstock/world/failures.h"
 #include "penstock/world/world_options.h"
 
 namespace penstock {
 
 class RankThreads;
+class Transport;
 
 /// World rank = pipeline rank * d + replica, so that the replicas of a stage have consecutive ranks.
 /// Under threads every rank is local; otherwise each process has one rank. The same program runs either way.
