@@ -23,7 +23,7 @@ Environment environment_of(const Variables& variables) {
 }
 
 LaunchedAs launched(const Variables& variables, AskedTransport asked = AskedTransport::any) {
-  return launched_as(environment_of(variables), asked);
+  return launched_as(asked, environment_of(variables));
 }
 
 void expect(const LaunchedAs& got, LaunchedAs::Kind kind, int rank, int size) {
@@ -285,7 +285,7 @@ TEST(LaunchEnvironment, nobody_takes_copies_for_a_launcher) {
   const auto launched = [](const Variables& more, AskedTransport asked = AskedTransport::any) {
     Variables variables{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"PENSTOCK_RANK_COPIES", "1/2"}};
     for (const auto& [name, value] : more) variables[name] = value;
-    return launched_as(environment_of(variables), asked);
+    return launched_as(asked, environment_of(variables));
   };
   // The process itself, and programs that it starts without MPI's variables.
   expect(launched({}), LaunchedAs::Kind::alone, 0, 1);
@@ -303,20 +303,22 @@ TEST(LaunchEnvironment, a_world_of_one_hides_no_other) {
     Variables variables = step;
     variables[rank] = "0";
     variables[size] = "1";
-    expect(launched_as(environment_of(variables)), LaunchedAs::Kind::torchrun, 2, 4);
+    expect(launched_as(AskedTransport::any, environment_of(variables)), LaunchedAs::Kind::torchrun, 2, 4);
     variables["TORCHELASTIC_RUN_ID"] = "made for this task";
-    expect(launched_as(environment_of(variables)),
+    expect(launched_as(AskedTransport::any, environment_of(variables)),
            std::string_view(rank) == "RANK" ? LaunchedAs::Kind::alone : LaunchedAs::Kind::mpi, 0, 1);
   }
-  expect(launched_as(environment_of(
-             {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}})),
+  expect(launched_as(
+             AskedTransport::any,
+             environment_of(
+                 {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}})),
          LaunchedAs::Kind::mpi, 1, 2);
 }
 
 TEST(LaunchEnvironment, a_number_of_processes_alone_says_nothing_to_programs_that_are_no_part_of_a_job) {
   const Variables number{{"WORLD_SIZE", "4"}};
   const Environment half = environment_of(number);
-  EXPECT_THROW(launched_as(half), ConfigError);
+  EXPECT_THROW(launched_as(AskedTransport::any, half), ConfigError);
   expect(launched_as_whole(half), LaunchedAs::Kind::alone, 0, 1);
   EXPECT_THROW(launched_as_whole(environment_of({{"RANK", "1"}})), ConfigError) << "there is a rank 0 as well";
 }

@@ -163,7 +163,7 @@ LaunchedAs launched(const Environment& given, AskedTransport asked, LoneSizes si
 /// Whether RANK and WORLD_SIZE, and so LOCAL_RANK, hold even if there are MPI's variables.
 bool is_placed_by_torchrun(const Environment& environment) {
   try {
-    return launched_as(environment, AskedTransport::gloo).kind == LaunchedAs::Kind::torchrun;
+    return launched_as(AskedTransport::gloo, environment).kind == LaunchedAs::Kind::torchrun;
   } catch (const ConfigError&) {
     return false;  // the program has joined its processes itself: otherwise there would be no world
   }
@@ -171,17 +171,13 @@ bool is_placed_by_torchrun(const Environment& environment) {
 
 }  // namespace
 
-LaunchedAs launched_as(const Environment& environment, AskedTransport asked) {
+LaunchedAs launched_as(AskedTransport asked, const Environment& environment) {
   return launched(environment, asked, LoneSizes::refused);
 }
-
-LaunchedAs launched_as(AskedTransport asked) { return launched_as(own_environment, asked); }
 
 LaunchedAs launched_as_whole(const Environment& environment) {
   return launched(environment, AskedTransport::any, LoneSizes::ignored);
 }
-
-LaunchedAs launched_as_whole() { return launched_as_whole(own_environment); }
 
 std::optional<int> launched_local_rank(const Environment& environment) {
   constexpr const char* of_torchrun = "LOCAL_RANK";
@@ -197,8 +193,6 @@ std::optional<int> launched_local_rank(const Environment& environment) {
   }
   return std::nullopt;
 }
-
-std::optional<int> launched_local_rank() { return launched_local_rank(own_environment); }
 
 std::map<std::string, std::string> rank_copies(const Environment& environment, WorldRank rank, int size) {
   if (size < 2 || environment("RANK") || environment("WORLD_SIZE")) return {};
@@ -243,7 +237,5 @@ bool logs_every_rank(const Environment& environment) {
   if (has(environment, log_every_rank_variable)) return is_rank_of_launch(environment);
   return has(environment, "OMPI_MCA_orte_output_filename");
 }
-
-bool logs_every_rank() { return logs_every_rank(own_environment); }
 
 }  // namespace penstock

@@ -36,20 +36,13 @@ enum class AskedTransport {
 /// Throws ConfigError when a variable is not a number, when the rank is outside the world, when MPI and torchrun
 /// disagree, when only one of a launcher's two variables is set and tells of several processes, and for several srun
 /// tasks without PMI and without MASTER_ADDR: in these cases each process would run the whole job by itself.
-LaunchedAs launched_as(const Environment& environment, AskedTransport asked = AskedTransport::any);
-
-/// The same for this process's environment.
-LaunchedAs launched_as(AskedTransport asked = AskedTransport::any);
+LaunchedAs launched_as(AskedTransport asked = AskedTransport::any, const Environment& environment = own_environment);
 
 /// The same for programs that are no part of a job: a number of processes without a rank says nothing to them.
-LaunchedAs launched_as_whole(const Environment& environment);
-LaunchedAs launched_as_whole();
+LaunchedAs launched_as_whole(const Environment& environment = own_environment);
 
 /// This process's number among those of its host, where its launcher says it. Never throws for invalid variables.
-std::optional<int> launched_local_rank(const Environment& environment);
-
-/// The same for this process's environment.
-std::optional<int> launched_local_rank();
+std::optional<int> launched_local_rank(const Environment& environment = own_environment);
 
 /// torchrun's variables for a process that MPI has started, so that code written for torchrun finds its place: RANK and
 /// WORLD_SIZE, and LOCAL_RANK where the launcher says it; and PENSTOCK_RANK_COPIES, by which launched_as() knows that the
@@ -85,9 +78,6 @@ inline constexpr const char* log_every_rank_variable = "PENSTOCK_LOG_EVERY_RANK"
 /// Whether each rank should print progress because its output goes to a log of its own: that variable is 1, or, if it
 /// is not set, Open MPI's variable for `mpirun --output-filename` is set. srun does not tell its tasks where their
 /// output goes.
-bool logs_every_rank(const Environment& environment);
-
-/// The same for this process's environment.
-bool logs_every_rank();
+bool logs_every_rank(const Environment& environment = own_environment);
 
 }  // namespace penstock

@@ -52,8 +52,6 @@ std::uint64_t host_id(const Environment& environment) {
   return hash_of(std::string("host ") + name);
 }
 
-std::uint64_t host_id() { return host_id(own_environment); }
-
 ProcessName own_process_name() {
   struct stat of_namespace = {};
   if (::stat("/proc/self/ns/pid", &of_namespace) != 0) return {};

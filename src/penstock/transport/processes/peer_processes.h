@@ -18,9 +18,7 @@ inline constexpr const char* host_variable = "PENSTOCK_HOST";
 /// A number that is the same for all processes of a host, which share its steady clock, cores and caches, and differs
 /// between hosts. It is a hash of the kernel's boot id, which containers share as they share the clock, or of the
 /// host's name if the boot id is not readable. Never 0.
-std::uint64_t host_id(const Environment& environment);
-/// The same for this process.
-std::uint64_t host_id();
+std::uint64_t host_id(const Environment& environment = own_environment);
 
 /// A process as others of its host see it. Numbers are those of one PID namespace: containers have their own.
 struct ProcessName {
