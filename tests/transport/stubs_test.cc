@@ -1,4 +1,4 @@
-// Linked with mpi_stub.cc, gloo_stub.cc and nccl_stub.cc in every build.
+// Linked with stubs.cc in every build, for a build without any library.
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
