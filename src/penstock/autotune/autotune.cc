@@ -12,7 +12,6 @@
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/plan/plan_report.h"
-#include "penstock/world/agreement.h"
 #include "penstock/world/rank_threads.h"
 
 namespace penstock {

@@ -20,7 +20,6 @@
 #include "penstock/pipeline/pipeline.h"
 #include "penstock/plan/candidate.h"
 #include "penstock/plan/plan_report.h"
-#include "penstock/world/agreement.h"
 #include "penstock/world/rank_threads.h"
 
 namespace penstock {

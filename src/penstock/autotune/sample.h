@@ -10,7 +10,8 @@
 #include "penstock/model/graph.h"
 #include "penstock/rank/batch.h"
 #include "penstock/rank/options.h"
-#include "penstock/world/agreement.h"
+#include "penstock/world/rank_threads.h"
+#include "penstock/world/world.h"
 
 namespace penstock {
 

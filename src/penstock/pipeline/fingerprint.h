@@ -7,7 +7,7 @@
 #include "penstock/model/stages.h"
 #include "penstock/rank/batch.h"
 #include "penstock/rank/options.h"
-#include "penstock/world/agreement.h"
+#include "penstock/world/collectives.h"
 #include "penstock/world/world.h"
 
 namespace penstock {

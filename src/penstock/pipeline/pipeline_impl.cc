@@ -11,7 +11,7 @@
 #include "penstock/pipeline/partition_network.h"
 #include "penstock/rank/parameter_updater.h"
 #include "penstock/schedule/schedule.h"
-#include "penstock/world/agreement.h"
+#include "penstock/world/collectives.h"
 #include "penstock/world/device.h"
 #include "penstock/world/rank_threads.h"
 

@@ -12,10 +12,10 @@
 #include "penstock/pipeline/pipeline_impl.h"
 #include "penstock/trace/account.h"
 #include "penstock/trace/recorder.h"
-#include "penstock/world/agreement.h"
 #include "penstock/world/collectives.h"
 #include "penstock/world/gather.h"
 #include "penstock/world/host_memory.h"
+#include "penstock/world/rank_threads.h"
 
 namespace penstock {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/transport/records.h"
@@ -37,5 +38,22 @@ struct AwaitedMessages {
 /// Gathers the messages of all ranks, calls `decide` with them on rank 0, and returns its result on every rank.
 Message agree(const RankContext& context, const Tag& tag, Message own,
               const std::function<Message(const std::vector<Message>&)>& decide, const AwaitedMessages& awaited);
+
+/// Reports `what` as this rank's position to its peers, because measuring takes a while.
+void report_progress_of(const RankContext& context, const std::string& what);
+
+/// Names and values that must be equal on every rank, in the same order on every rank. Values contain no line breaks.
+using Fingerprint = std::vector<std::pair<std::string, std::string>>;
+
+struct Preflight {
+  std::uint32_t pipeline = 0;
+  Fingerprint fingerprint;
+  std::vector<std::pair<int, bool>> trainable_nodes;  // the nodes of this rank, and whether they train
+  std::size_t nodes = 0;                              // number of nodes of the whole graph
+};
+
+/// Called on every rank's thread. Returns for each node of the whole graph whether it trains. Throws ConfigError on
+/// every rank when a field differs, naming the field, both ranks and both values.
+std::vector<bool> compare_ranks(const RankContext& context, const Preflight& preflight);
 
 }  // namespace penstock

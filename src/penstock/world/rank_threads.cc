@@ -161,4 +161,16 @@ void RankThreads::leave_pipeline(std::uint32_t pipeline) const noexcept {
   for (const auto& endpoint : endpoints_) endpoint->cancel({pipeline, 0, WorkKind::all}, reason);
 }
 
+std::string decided_on_rank_0(const World& world, std::uint32_t pipeline, Topic topic,
+                              const std::function<std::string(const RankContext&)>& decide) {
+  std::string agreed;
+  ranks_of(world).run_on_local_ranks([&](const RankContext& context) {
+    const bool decides = context.rank == WorldRank(0);
+    const Message decision = broadcast(context, control_tag(pipeline, topic),
+                                       decides ? message_of(decide(context)) : Message{}, "what rank 0 measures");
+    if (context.collects) agreed = text_in(decision);
+  });
+  return agreed;
+}
+
 }  // namespace penstock

@@ -95,4 +95,8 @@ class RankThreads {
 /// The ranks of `world` in this process; as long as the world.
 RankThreads& ranks_of(const World& world);
 
+/// Calls `decide` on world rank 0 and returns its result on every rank. Collective.
+std::string decided_on_rank_0(const World& world, std::uint32_t pipeline, Topic topic,
+                              const std::function<std::string(const RankContext&)>& decide);
+
 }  // namespace penstock
