@@ -178,15 +178,6 @@ torch::Tensor walkable(const torch::Tensor& tensor) {
   return tensor.index_select(0, index.to(tensor.device())).contiguous().cpu();
 }
 
-/// One text for all targets together, then one for each input; empty if the rank does not read the input.
-Message digests_of(const GivenBatch& given) {
-  std::string targets;
-  for (const torch::Tensor& target : given.targets) targets += (targets.empty() ? "" : ", ") + digest_of(target);
-  Message digests = message_of(targets.empty() ? "none" : targets);
-  for (const auto& input : given.inputs) digests.payloads.push_back(payload_of(input ? digest_of(*input) : ""));
-  return digests;
-}
-
 /// The error text for all ranks' digests, by world rank; empty if no two differ that should be equal.
 std::string difference(const RankContext& context, std::uint64_t training_step, const std::vector<Message>& all) {
   struct First {
@@ -235,13 +226,15 @@ bool is_compared(std::uint64_t training_step, int every) {
   return every > 0 && (training_step < compared_at_first || training_step % static_cast<std::uint64_t>(every) == 0);
 }
 
-void compare_batches(const RankContext& context, const GivenBatch& given) {
+void compare_digests(const RankContext& context, const Tag& tag, const std::vector<std::string>& digests,
+                     std::uint64_t training_step) {
+  Message own;
+  for (const std::string& digest : digests) own.payloads.push_back(payload_of(digest));
   const auto decide = [&](const std::vector<Message>& all) {
-    return message_of(difference(context, given.training_step, all));
+    return message_of(difference(context, training_step, all));
   };
-  const std::string error_text =
-      text_in(agree(context, control_tag(given.pipeline, Topic::batches, given.step), digests_of(given), decide,
-                    {.parts = "a hash of its batch", .decision = "the comparison of batches"}));
+  const std::string error_text = text_in(agree(
+      context, tag, std::move(own), decide, {.parts = "a hash of its batch", .decision = "the comparison of batches"}));
   if (!error_text.empty()) throw BatchesDiffer(error_text);
 }
 

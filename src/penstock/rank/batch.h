@@ -117,19 +117,12 @@ class BatchesDiffer : public ConfigError {
 /// different batches differ with high probability.
 std::string digest_of(const torch::Tensor& tensor);
 
-/// The batch of one rank for one step.
-struct GivenBatch {
-  std::uint32_t pipeline = 0;
-  std::uint64_t step = 0;  // number among all submitted jobs, evaluations too; part of message tags
-  std::uint64_t training_step = 0;
-  Tensors targets;  // the whole batch's
-  /// By graph input: the rows of this replica; none where this rank does not read it.
-  std::vector<std::optional<torch::Tensor>> inputs;
-};
-
-/// Called on every rank's thread. Compares targets over all ranks, and inputs over the ranks of a replica that read
-/// them. Throws BatchesDiffer on every rank, naming two ranks and their digests, where two ranks differ.
-void compare_batches(const RankContext& context, const GivenBatch& given);
+/// Called on every rank's thread. `digests`: one text for all targets, then one for the rows of each input of the
+/// network, which is empty if this rank does not read it. Compares targets over all ranks, and inputs over the ranks of
+/// a replica. Throws BatchesDiffer on every rank, naming two ranks and their digests, if two ranks differ in training
+/// step `training_step`.
+void compare_digests(const RankContext& context, const Tag& tag, const std::vector<std::string>& digests,
+                     std::uint64_t training_step);
 
 /// Whether training step `training_step`, counted from 0, is compared: the first three, and the multiples of `every`;
 /// none where `every` is 0.

@@ -264,7 +264,7 @@ class BatchRows {
   Tensors inputs(const StagePart& stage, MicroBatch micro_batch);
   Tensors targets(MicroBatch micro_batch);
 
-  /// Compares the batch with those of the other ranks (compare_batches). Collective; throws BatchesDiffer on every
+  /// Compares the batch with those of the other ranks (compare_digests). Collective; throws BatchesDiffer on every
   /// rank.
   void compare(const RankStages& stages) const;
 

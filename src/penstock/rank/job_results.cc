@@ -85,11 +85,7 @@ Message decided(const std::vector<Message>& messages) {
   return message_of(first, cause, parameter);
 }
 
-}  // namespace
-
-NonFiniteLoss::NonFiniteLoss(MicroBatch micro_batch, double loss)
-    : Failure("the loss is " + text_of_loss(loss)), micro_batch_(micro_batch), loss_(loss) {}
-
+/// The network's outputs as losses and metrics take them: not in 16 bits. To be used with autocast disabled.
 Tensors in_full_precision(const RankSetting& setting, const Tensors& outputs) {
   Tensors in_full = outputs;
   for (torch::Tensor& output : in_full)
@@ -97,6 +93,11 @@ Tensors in_full_precision(const RankSetting& setting, const Tensors& outputs) {
       output = output.to(torch::kFloat32);
   return in_full;
 }
+
+}  // namespace
+
+NonFiniteLoss::NonFiniteLoss(MicroBatch micro_batch, double loss)
+    : Failure("the loss is " + text_of_loss(loss)), micro_batch_(micro_batch), loss_(loss) {}
 
 void JobResults::begin(const StepJob& job) {
   job_ = &job;

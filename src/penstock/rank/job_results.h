@@ -29,9 +29,6 @@ class NonFiniteLoss : public Failure {
   double loss_;
 };
 
-/// The network's outputs as losses and metrics take them: not in 16 bits. To be used with autocast disabled.
-Tensors in_full_precision(const RankSetting& setting, const Tensors& outputs);
-
 /// Accumulates over the micro-batches in the order in which the last stage computes them, which is ascending in every
 /// schedule. Carries the numbers of a step to all processes, and the outputs of an inference to those that get them.
 /// Used on its rank's thread.

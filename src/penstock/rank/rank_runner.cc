@@ -68,7 +68,7 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& training, cons
 std::vector<std::pair<int, bool>> RankRunner::trainable_nodes() const {
   std::vector<std::pair<int, bool>> nodes;
   for (const auto& stage : stages_)
-    for (int n : stage->part().nodes) nodes.emplace_back(n, stage->trains(n));
+    for (int n : stage->part().nodes) nodes.emplace_back(n, stage->parameter_bytes(n) > 0);
   return nodes;
 }
 

@@ -166,8 +166,6 @@ std::int64_t Stage::parameter_bytes(int node) const {
   return bytes;
 }
 
-bool Stage::trains(int node) const { return parameter_bytes(node) > 0; }
-
 void Stage::set_training(bool training) {
   if (training_ == training) return;
   training_ = training;

@@ -106,8 +106,6 @@ class Stage {
   };
   /// Parameters, including frozen ones, and buffers, each once.
   const std::vector<Held>& state() const { return state_; }
-  /// Whether a node of this stage has parameters that require gradients.
-  bool trains(int node) const;
   /// The bytes of a node's parameters that require gradients.
   std::int64_t parameter_bytes(int node) const;
   /// Sets whether the parameters called `name` or "`name`.*" require gradients. Discards all accumulated gradients.
