@@ -124,14 +124,10 @@ inline std::string difference_of(World& world, const AutoJob& job) {
   BranchedNetwork network(job.stages);
   const PipelineOptions& options = job.options;
   const AutoChoice choice = autotune_with_reasons(world, network, squared_error, options, quick(x, y));
-  const std::string what = say(job.name, ": ", choice.options.custom->name);
   const Trained chosen = train(world, network, choice.options, x, y);
   const Trained fixed = train(world, network, named_options(options, choice), x, y);
-  if (chosen.losses != fixed.losses) return what + " has other losses";
-  if (chosen.state.size() != fixed.state.size()) return what + " has other parameters";
-  for (const auto& [name, value] : chosen.state)
-    if (!torch::equal(value, fixed.state.at(name))) return what + " has another " + name;
-  return "";
+  const std::string differs = difference(fixed, chosen);
+  return differs.empty() ? "" : say(job.name, ": ", choice.options.custom->name, " has other ", differs);
 }
 
 }  // namespace penstock::test

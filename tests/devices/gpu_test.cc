@@ -34,7 +34,7 @@ TEST_F(Gpu, every_schedule_trains_as_one_rank) {
       World alone({.stages = 1});
       DeepCase expected{"gpipe", 1, 1, 5, WeightGradients::stream, device};
       one.device = device;
-      expect_close(run_deep_job(alone, expected).parameters, run_deep_job(world, one).parameters, one.name());
+      expect_close(run_deep_job(alone, expected).state, run_deep_job(world, one).state, one.name());
     }
   }
 }

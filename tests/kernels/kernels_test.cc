@@ -8,6 +8,7 @@
 #include "penstock/kernels/no_pack_linear.h"
 #include "penstock/pipeline/pipeline.h"
 #include "tests/base/error_text.h"
+#include "tests/support/expect_same.h"
 #include "tests/support/pipeline_of.h"
 
 namespace penstock::test::kernels_test {
@@ -70,17 +71,12 @@ struct Run {
   Kernels kernels = Kernels::tuned;
 };
 
-struct Result {
-  std::vector<double> losses;
-  std::map<std::string, torch::Tensor> state;
-};
-
-Result trained(const Run& run) {
+Trained trained(const Run& run) {
   PipelineOptions options{
       .micro_batches = 4, .schedule = run.schedule, .weight_gradients = run.weight_gradients, .kernels = run.kernels};
   if (run.kernels == Kernels::tuned) options.kernel_selection = mixed_selection();
   PipelineOf<Network> pipeline({.stages = run.stages}, options, torch_sgd(0.05));
-  Result result;
+  Trained result;
   const auto [images, labels] = batch();
   for (int step = 0; step < 3; ++step) result.losses.push_back(pipeline.train_step(images, labels).loss());
   result.state = pipeline.state();
@@ -89,13 +85,10 @@ Result trained(const Run& run) {
 
 TEST(TunedKernels, are_the_same_for_every_partition_and_schedule) {
   for (const auto mode : {WeightGradients::stream, WeightGradients::fused}) {
-    const Result alone = trained({.weight_gradients = mode});
+    const Trained alone = trained({.weight_gradients = mode});
     for (const int stages : {2, 3})
-      for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "zb-v", "interleaved"}) {
-        const Result piped = trained({stages, schedule, mode});
-        EXPECT_EQ(piped.losses, alone.losses) << schedule << " on " << stages;
-        for (const auto& [name, value] : alone.state) EXPECT_TRUE(torch::equal(piped.state.at(name), value)) << name;
-      }
+      for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "zb-v", "interleaved"})
+        expect_same(alone, trained({stages, schedule, mode}), say(schedule, " on ", stages));
   }
 }
 
@@ -149,9 +142,9 @@ TEST(TunedKernels, are_used_in_evaluation_and_inference) {
 }
 
 TEST(TunedKernels, are_close_to_fixed_ones) {
-  const Result fixed = trained({.kernels = Kernels::fixed});
+  const Trained fixed = trained({.kernels = Kernels::fixed});
   for (const auto mode : {WeightGradients::stream, WeightGradients::fused}) {
-    const Result tuned = trained({.weight_gradients = mode});
+    const Trained tuned = trained({.weight_gradients = mode});
     for (std::size_t step = 0; step < fixed.losses.size(); ++step)
       EXPECT_NEAR(tuned.losses[step], fixed.losses[step], 1e-4);
     for (const auto& [name, value] : fixed.state)

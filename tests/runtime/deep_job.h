@@ -10,6 +10,7 @@
 #include "penstock/penstock.h"
 #include "penstock/pipeline/profiler.h"
 #include "penstock/schedule/generate.h"
+#include "tests/support/trained.h"
 
 namespace penstock::test {
 
@@ -71,20 +72,9 @@ inline std::vector<DeepCase> deep_cases(int stages, WeightGradients mode) {
   return cases;
 }
 
-struct DeepOutcome {
-  std::vector<double> losses;
-  std::map<std::string, torch::Tensor> parameters;  // on the main process
+struct DeepOutcome : Trained {
   std::vector<RankPeak> peaks;
 };
-
-/// What differs between two outcomes; empty where they are equal bit by bit.
-inline std::string difference(const DeepOutcome& expected, const DeepOutcome& got) {
-  if (expected.losses != got.losses) return "another loss";
-  if (expected.parameters.size() != got.parameters.size()) return "another number of parameters";
-  for (const auto& [name, value] : expected.parameters)
-    if (!torch::equal(value, got.parameters.at(name))) return "another " + name;
-  return "";
-}
 
 /// Three steps and an evaluation; batches of 11 samples, the last one of 6: fewer than the larger m.
 inline DeepOutcome run_deep_job(World& world, const DeepCase& one, bool evaluates = true) {
@@ -107,7 +97,7 @@ inline DeepOutcome run_deep_job(World& world, const DeepCase& one, bool evaluate
     // An evaluation between the steps adds a number to compare, and must change nothing else.
     if (evaluates && outcome.losses.size() == 2) outcome.losses.push_back(pipeline.evaluate(inputs, targets).loss());
   }
-  outcome.parameters = pipeline.state();
+  outcome.state = pipeline.state();
   outcome.peaks = Profiler(pipeline).local_peaks();
   return outcome;
 }

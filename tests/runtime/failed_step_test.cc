@@ -5,6 +5,7 @@
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/trained.h"
 
 namespace penstock::test::failed_step_test {
 namespace {
@@ -82,14 +83,6 @@ class FaultyOptimizer : public Optimizer {
 
 using State = std::map<std::string, torch::Tensor>;
 
-/// The names of the tensors that differ in a bit.
-std::string differences(const State& one, const State& other) {
-  std::string names = one.size() == other.size() ? "" : "sizes ";
-  for (const auto& [name, value] : one)
-    if (!other.contains(name) || !value.equal(other.at(name))) names += name + " ";
-  return names;
-}
-
 struct FaultyBatch {
   explicit FaultyBatch(int step) {
     torch::manual_seed(static_cast<std::uint64_t>(step));
@@ -165,12 +158,12 @@ TEST(FailedStep, leaves_running_statistics_as_they_were) {
   for (int at = 0; at < 4; ++at) {
     job.faults->fail("forward", at);
     EXPECT_THROW(job.step(7).loss(), StepFailure);
-    EXPECT_EQ(differences(job.pipeline.state(), plain_state(job.initial, 1)), "") << at;
+    EXPECT_EQ(differing(job.pipeline.state(), plain_state(job.initial, 1)), "") << at;
   }
   job.pipeline.evaluate(FaultyBatch(3).inputs, FaultyBatch(3).targets).wait();
-  EXPECT_EQ(differences(job.pipeline.state(), plain_state(job.initial, 1)), "");
+  EXPECT_EQ(differing(job.pipeline.state(), plain_state(job.initial, 1)), "");
   job.step(1).wait();
-  EXPECT_EQ(differences(job.pipeline.state(), plain_state(job.initial, 2)), "");
+  EXPECT_EQ(differing(job.pipeline.state(), plain_state(job.initial, 2)), "");
 }
 
 std::string error_of_state(FaultyJob& job) {

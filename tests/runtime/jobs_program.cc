@@ -70,7 +70,7 @@ void run_deep(int stages) {
       for (const RankPeak& peak : outcome.peaks)
         require<Failure>(peak.measured == peak.predicted, one.name(), ": rank ", peak.rank.value(), " held ",
                          peak.measured, " micro-batches, predicted were ", peak.predicted);
-      if (world.is_main()) test::print_outcome(one.name(), outcome.losses, outcome.parameters);
+      if (world.is_main()) test::print_outcome(one.name(), outcome.losses, outcome.state);
     }
 }
 

@@ -9,6 +9,7 @@
 
 #include "penstock/model/dropout.h"
 #include "penstock/penstock.h"
+#include "tests/support/trained.h"
 
 namespace penstock::test {
 
@@ -43,16 +44,6 @@ struct Samples {
   }
   torch::Tensor inputs, targets;
 };
-
-using NamedTensors = std::map<std::string, torch::Tensor>;
-
-/// The names of the tensors that differ in a bit.
-inline std::string differing(const NamedTensors& one, const NamedTensors& other) {
-  std::string names = one.size() == other.size() ? "" : "sizes ";
-  for (const auto& [name, value] : one)
-    if (!other.contains(name) || !value.equal(other.at(name))) names += name + " ";
-  return names;
-}
 
 /// A pipeline of the network. Adam has a state, which a refused step must not change.
 struct OverflowJob {

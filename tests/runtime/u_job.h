@@ -10,6 +10,7 @@
 #include "penstock/penstock.h"
 #include "penstock/pipeline/profiler.h"
 #include "penstock/schedule/generate.h"
+#include "tests/support/trained.h"
 
 namespace penstock::test {
 
@@ -95,20 +96,9 @@ inline std::vector<UCase> u_cases(int stages, Precision precision = Precision::f
   return cases;
 }
 
-struct UOutcome {
-  std::vector<double> losses;
-  std::map<std::string, torch::Tensor> state;  // parameters and buffers, on the main process
+struct UOutcome : Trained {
   std::vector<RankPeak> peaks;
 };
-
-/// What differs between two outcomes; empty where they are equal bit by bit.
-inline std::string difference(const UOutcome& expected, const UOutcome& got) {
-  if (expected.losses != got.losses) return "another loss";
-  if (expected.state.size() != got.state.size()) return "another number of parameters and buffers";
-  for (const auto& [name, value] : expected.state)
-    if (!torch::equal(value, got.state.at(name))) return "another " + name;
-  return "";
-}
 
 /// Three steps, and an evaluation after the second.
 inline UOutcome run_u_job(World& world, const UCase& one) {
