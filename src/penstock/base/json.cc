@@ -140,7 +140,7 @@ StrictValue StrictValue::operator[](const char* key) const {
   return StrictValue(value_->at(key), what_, path_.empty() ? key : path_ + "." + key);
 }
 
-void StrictValue::require_members(std::initializer_list<const char*> known) const {
+void StrictValue::require_members(const std::vector<const char*>& known) const {
   require<DataError>(value_->is_object(), place(), " is not an object");
   for (const auto& [key, value] : value_->items()) {
     if (std::any_of(known.begin(), known.end(), [&name = key](const char* one) { return name == one; })) continue;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <iosfwd>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -47,7 +46,7 @@ class StrictValue {
   StrictValue operator[](const char* key) const;
   bool has(const char* key) const { return value_->is_object() && value_->contains(key); }
   /// Requires that the value is an object without other members.
-  void require_members(std::initializer_list<const char*> known) const;
+  void require_members(const std::vector<const char*>& known) const;
 
   /// Requires that this is an object whose member `key` is `version`. `hint` ends the message where there is none.
   void require_version(const char* key, int version, std::string_view hint = "") const;

@@ -149,16 +149,21 @@ void require_manifest_text(std::string_view text, std::string_view what) {
                        "' is not UTF-8, and a checkpoint's manifest is");
 }
 
+/// Whether a member of BitSettings is a number; it is a text otherwise.
+template <class Member>
+constexpr bool is_number = std::is_same_v<std::remove_cvref_t<Member>, std::int64_t>;
+
 void require_writable(const Manifest& manifest) {
   require<ConfigError>(manifest.step >= 0 && manifest.data.epoch >= 0 && manifest.data.step_in_epoch >= 0,
                        "a checkpoint's step, epoch and step in the epoch are ", manifest.step, ", ",
                        manifest.data.epoch, " and ", manifest.data.step_in_epoch, ": 0 or more are possible");
-  require<ConfigError>(manifest.bits.micro_batches >= 1 && manifest.bits.replicas >= 1 && manifest.bits.threads >= 1,
-                       "a checkpoint of ", manifest.bits.micro_batches, " micro-batches, ", manifest.bits.replicas,
-                       " replicas and ", manifest.bits.threads, " threads: at least 1 each is possible");
-  for (const std::string* text :
-       {&manifest.written_by, &manifest.bits.kernels, &manifest.bits.precision, &manifest.bits.grouping})
-    require_manifest_text(*text, "the setting");
+  require_manifest_text(manifest.written_by, "the setting");
+  for_each_bit_setting(manifest.bits, [](const char* name, const auto& value) {
+    if constexpr (is_number<decltype(value)>)
+      require<ConfigError>(value >= 1, "a checkpoint of ", value, " ", name, ": at least 1 is possible");
+    else
+      require_manifest_text(value, "the setting");
+  });
   for (const auto& [owner, values] : manifest.states) {
     require_manifest_text(owner, "the state's name");
     for (const auto& [name, value] : values) {
@@ -256,16 +261,15 @@ std::string_view to_string(FileKind kind) {
 }
 
 std::string differences(const BitSettings& now, const BitSettings& recorded) {
+  std::vector<std::string> former;
+  for_each_bit_setting(recorded, [&](const char*, const auto& value) { former.push_back(say(value)); });
   std::string text;
-  const auto compare = [&](const char* name, const auto& current, const auto& former) {
-    if (current != former) text += say(text.empty() ? "" : ", ", name, " ", current, " instead of ", former);
-  };
-  compare("micro-batches", now.micro_batches, recorded.micro_batches);
-  compare("replicas", now.replicas, recorded.replicas);
-  compare("threads", now.threads, recorded.threads);
-  compare("kernels", now.kernels, recorded.kernels);
-  compare("precision", now.precision, recorded.precision);
-  compare("grouping", now.grouping, recorded.grouping);
+  auto before = former.begin();
+  for_each_bit_setting(now, [&](std::string name, const auto& value) {
+    std::replace(name.begin(), name.end(), '_', '-');
+    if (say(value) != *before) text += say(text.empty() ? "" : ", ", name, " ", value, " instead of ", *before);
+    ++before;
+  });
   return text;
 }
 
@@ -282,7 +286,8 @@ std::string sealed(std::string_view body) { return say(seal_begin, to_string(che
 
 std::string write_manifest(const Manifest& manifest) {
   require_writable(manifest);
-  ordered_json states = ordered_json::object();
+  ordered_json states = ordered_json::object(), bits = ordered_json::object();
+  for_each_bit_setting(manifest.bits, [&](const char* name, const auto& value) { bits[name] = value; });
   for (const auto& [owner, values] : manifest.states) {
     states[owner] = ordered_json::object();
     for (const auto& [name, value] : values) states[owner][name] = to_json(value);
@@ -295,13 +300,7 @@ std::string write_manifest(const Manifest& manifest) {
       {"data",
        {{"epoch", manifest.data.epoch}, {"step_in_epoch", manifest.data.step_in_epoch}, {"seed", manifest.data.seed}}},
       {"seed", manifest.seed},
-      {"bits",
-       {{"micro_batches", manifest.bits.micro_batches},
-        {"replicas", manifest.bits.replicas},
-        {"threads", manifest.bits.threads},
-        {"kernels", manifest.bits.kernels},
-        {"precision", manifest.bits.precision},
-        {"grouping", manifest.bits.grouping}}},
+      {"bits", bits},
       {"states", states},
   };
   std::string text = json_text(json, 1);
@@ -321,17 +320,22 @@ Manifest read_manifest(std::string_view text, std::string_view file) {
   root.require_members(
       {"checksum", "format", "version", "written_by", "step", "data", "seed", "bits", "states", "files"});
   root["data"].require_members({"epoch", "step_in_epoch", "seed"});
-  root["bits"].require_members({"micro_batches", "replicas", "threads", "kernels", "precision", "grouping"});
   const auto amount = [](const StrictValue& value) { return value.whole(0, most_int64); };
-  const auto number = [](const StrictValue& value) { return value.whole(1, most_int64); };
   const StrictValue data = root["data"], bits = root["bits"];
   Manifest manifest;
   manifest.written_by = root["written_by"].text();
   manifest.step = amount(root["step"]);
   manifest.data = {amount(data["epoch"]), amount(data["step_in_epoch"]), data["seed"].count()};
   manifest.seed = root["seed"].count();
-  manifest.bits = {number(bits["micro_batches"]), number(bits["replicas"]), number(bits["threads"]),
-                   bits["kernels"].text(),        bits["precision"].text(), bits["grouping"].text()};
+  std::vector<const char*> names;
+  for_each_bit_setting(manifest.bits, [&](const char* name, auto& value) {
+    names.push_back(name);
+    if constexpr (is_number<decltype(value)>)
+      value = bits[name].whole(1, most_int64);
+    else
+      value = bits[name].text();
+  });
+  bits.require_members(names);
   for (const auto& [owner, state] : root["states"].members()) manifest.states.emplace(owner, state_values(state));
   manifest.files = file_records(root["files"], version);
   require_valid<DataError>(manifest.files, file);

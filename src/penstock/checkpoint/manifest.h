@@ -80,6 +80,18 @@ struct BitSettings {
   friend bool operator==(const BitSettings&, const BitSettings&) = default;
 };
 
+/// Calls visit(name, member) for each of them, named as in a manifest: the only list of them. `Bits` is BitSettings or
+/// const BitSettings.
+template <class Bits, class Visit>
+void for_each_bit_setting(Bits& bits, Visit&& visit) {
+  visit("micro_batches", bits.micro_batches);
+  visit("replicas", bits.replicas);
+  visit("threads", bits.threads);
+  visit("kernels", bits.kernels);
+  visit("precision", bits.precision);
+  visit("grouping", bits.grouping);
+}
+
 /// One line of what differs, "micro-batches 4 instead of 8, precision bf16 instead of fp32": empty if nothing does.
 std::string differences(const BitSettings& now, const BitSettings& recorded);
 
