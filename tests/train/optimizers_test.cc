@@ -79,8 +79,10 @@ TEST(Sgd, equals_torch) {
            {{.learning_rate = 0.05, .weight_decay = 0.1}, theirs(0.05).weight_decay(0.1)},
            {{.learning_rate = 0.05, .momentum = 0.8, .weight_decay = 0.1},
             theirs(0.05).momentum(0.8).weight_decay(0.1)},
-       })
+       }) {
+    SCOPED_TRACE(say("momentum ", ours.momentum, ", nesterov ", ours.nesterov, ", decay ", ours.weight_decay));
     expect_equal(sgd(ours), of_torch<torch::optim::SGD>(options), ours.learning_rate);
+  }
 }
 
 TEST(Adam, equals_torch) {
