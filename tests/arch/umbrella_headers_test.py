@@ -14,7 +14,7 @@ FORBIDDEN = {
     r"/ATen/ATen\.h$": "all of ATen: base/tensor.h declares torch::Tensor",
     r"/torch/nn/": "modules: users include those that they use",
     r"/torch/optim/": "optimisers: users include those that they use",
-    r"/penstock/transport/(mailbox|progress|faulty|frame|wire)\.h$": "the inside of transports",
+    r"/penstock/transport/(mailbox|progress|devices/.*|joining/.*|processes/.*)\.h$": "the inside of transports",
     r"/(nlohmann|spdlog|CLI)/": "a library that is no part of the interface",
 }
 
