@@ -38,6 +38,11 @@ struct BranchedNetwork : Cell {
   }
 };
 
+/// Options whose schedule and weight gradients are left to measuring.
+inline PipelineOptions open_options(int micro_batches = 4) {
+  return {.micro_batches = micro_batches, .schedule = "auto", .weight_gradients = WeightGradients::automatic};
+}
+
 struct AutoJob {
   std::string name;
   std::vector<int> stages = {};  // annotations
@@ -49,10 +54,7 @@ struct AutoJob {
 inline std::vector<AutoJob> auto_jobs() {
   std::vector<AutoJob> jobs;
   const auto add = [&](const char* name, std::vector<int> stages, int replicas, auto&& change) {
-    AutoJob job{name, std::move(stages), replicas, {}};
-    job.options.micro_batches = 4;
-    job.options.schedule = "auto";
-    job.options.weight_gradients = WeightGradients::automatic;
+    AutoJob job{name, std::move(stages), replicas, open_options()};
     change(job.options);
     jobs.push_back(std::move(job));
   };

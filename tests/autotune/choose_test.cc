@@ -23,10 +23,6 @@ TEST(ChooseByProfile, trains_as_the_same_fixed_options) {
   }
 }
 
-PipelineOptions open_options() {
-  return {.micro_batches = 4, .schedule = "auto", .weight_gradients = WeightGradients::automatic};
-}
-
 AutotuneOptions quick_sample() { return quick(torch::randn({8, 6}), torch::randn({8, 4})); }
 
 AutoChoice chosen(World& world, Cell& network, const PipelineOptions& options) {

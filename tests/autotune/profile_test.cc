@@ -11,21 +11,18 @@
 #include "penstock/pipeline/profiler.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/world/host_memory.h"
+#include "tests/autotune/auto_jobs.h"
 #include "tests/autotune/slow_chain.h"
 #include "tests/base/error_text.h"
 
 namespace penstock::test::profile_test {
 namespace {
 
-AutotuneOptions quick(bool slowdown_under_load = true) {
-  return {.sample = torch::randn({8, 4}),
-          .sample_targets = torch::randn({8, 4}),
-          .profile = {.steps = 1, .passes_ms = 0, .slowdown_under_load = slowdown_under_load},
-          .comparison = {.finalists = 1}};
-}
-
-PipelineOptions open_options() {
-  return {.micro_batches = 2, .schedule = "auto", .weight_gradients = WeightGradients::automatic};
+AutotuneOptions quick_sample(bool slowdown_under_load = true) {
+  AutotuneOptions how = quick(torch::randn({8, 4}), torch::randn({8, 4}));
+  how.profile.slowdown_under_load = slowdown_under_load;
+  how.comparison.finalists = 1;
+  return how;
 }
 
 TEST(TimeLayers, measures_forward_and_backward_of_each_layer) {
@@ -77,8 +74,8 @@ TEST(ScheduleAuto, partitions_at_the_slow_layer) {
   for (const bool slow_first : {true, false}) {
     SlowChain chain(slow_first ? std::vector<Waits>{{20, 20}, {}, {}} : std::vector<Waits>{{}, {}, {20, 20}});
     World world({.stages = 2});
-    PipelineOptions options = open_options();
-    const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, quick());
+    PipelineOptions options = open_options(2);
+    const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, quick_sample());
     const auto& stages = choice.plan->stages;
     const std::vector<std::string> alone{slow_first ? "a" : "c"};
     EXPECT_NE(std::find(stages.begin(), stages.end(), alone), stages.end());
@@ -90,13 +87,14 @@ TEST(ScheduleAuto, partitions_at_the_slow_layer) {
 TEST(Profile, measures_the_machine) {
   SlowChain chain({{20, 20}, {20, 20}});
   World world({.stages = 2});
-  const LayerCosts costs = profile(world, chain, squared_error, open_options(), quick());
+  const LayerCosts costs = profile(world, chain, squared_error, open_options(2), quick_sample());
   EXPECT_NE(costs.slowdown_under_load, 1);
   EXPECT_NEAR(costs.slowdown_under_load, 1, 0.5);
   EXPECT_EQ(static_cast<std::int64_t>(costs.cache_bytes), cache_share(2));
   EXPECT_GE(cache_share(1), cache_share(2));
   EXPECT_FALSE(costs.layers[0].forward_cached) << "two layers make no two chunks for each of two ranks";
-  const LayerCosts quicker = profile(world, chain, squared_error, open_options(), quick(/*slowdown_under_load=*/false));
+  const LayerCosts quicker =
+      profile(world, chain, squared_error, open_options(2), quick_sample(/*slowdown_under_load=*/false));
   EXPECT_EQ(quicker.slowdown_under_load, 1);
   EXPECT_THROW(costs_of({}, 8), ConfigError);
 }
@@ -104,7 +102,8 @@ TEST(Profile, measures_the_machine) {
 TEST(Profile, times_small_chunks_where_the_layers_suffice) {
   SlowChain chain({{10, 0}, {0, 10}, {0, 0}, {0, 0}});
   World world({.stages = 2});
-  const LayerCosts costs = profile(world, chain, squared_error, open_options(), quick(/*slowdown_under_load=*/false));
+  const LayerCosts costs =
+      profile(world, chain, squared_error, open_options(2), quick_sample(/*slowdown_under_load=*/false));
   EXPECT_GE(costs.layers[0].forward_cached.value_or(0), 10);
   EXPECT_GE(costs.layers[1].input_grad_cached.value_or(0), 10);
 }
@@ -113,9 +112,9 @@ TEST(ScheduleAuto, keeps_the_measured_kernels) {
   if (!has_cpu_kernels()) GTEST_SKIP() << "this build has no tuned kernels";
   SlowChain chain({{}, {}});
   World world({.stages = 2});
-  PipelineOptions options = open_options();
+  PipelineOptions options = open_options(2);
   options.kernels = Kernels::tuned;
-  const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, quick());
+  const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, quick_sample());
   EXPECT_EQ(choice.plan->kernels.substr(0, 6), "tuned\n");
   EXPECT_EQ(choice.options.kernel_selection, choice.plan->kernels);
 }
@@ -124,19 +123,35 @@ TEST(ScheduleAuto, rejects_options_that_it_cannot_choose) {
   SlowChain chain({{}, {}});
   World world({.stages = 2});
   const auto complaint_of = [&](const std::function<void(PipelineOptions&)>& change) {
-    PipelineOptions options = open_options();
+    PipelineOptions options = open_options(2);
     change(options);
-    return error_text<ConfigError>([&] { autotune(world, chain, squared_error, options, quick()); });
+    return error_text<ConfigError>([&] { autotune(world, chain, squared_error, options, quick_sample()); });
   };
   const AutotuneOptions without_targets{.sample = torch::randn({8, 4})};
   EXPECT_TRUE(
-      says(error_text<ConfigError>([&] { autotune(world, chain, squared_error, open_options(), without_targets); }),
+      says(error_text<ConfigError>([&] { autotune(world, chain, squared_error, open_options(2), without_targets); }),
            "sample_targets", "1 and 0 tensors"));
   EXPECT_TRUE(says(complaint_of([](auto& o) { o.custom = generate("1f1b", {.ranks = 2, .micro_batches = 2}); }),
                    "PipelineOptions::custom"));
   EXPECT_TRUE(says(complaint_of([](auto& o) { o.partition = "uniform"; }), "'uniform'"));
-  EXPECT_TRUE(says(error_text<ConfigError>([&] { Pipeline(world, chain, squared_error, open_options()); }),
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { Pipeline(world, chain, squared_error, open_options(2)); }),
                    "schedule 'auto'", "autotune()"));
+}
+
+TEST(HostLinks, the_shortest_trips_give_latency_and_bandwidth) {
+  // A long message takes 50.5 ms each way, of which 0.5 are those of a short one.
+  const LinkSpeed speed = speed_of({{0, 1.5}, {0, 1}, {0, 9}}, {{5000, 101}, {5000, 140}});
+  EXPECT_DOUBLE_EQ(speed.latency, 0.5);
+  EXPECT_DOUBLE_EQ(speed.bytes_per_unit, 100);
+}
+
+TEST(HostLinks, bytes_cost_nothing_where_a_long_message_takes_no_longer) {
+  EXPECT_EQ(speed_of({{4, 1}}, {{5000, 1}}), (LinkSpeed{.bytes_per_unit = 0, .latency = 0.5}));
+}
+
+TEST(HostLinks, one_host_has_none) {
+  World world({.stages = 2});
+  EXPECT_FALSE(speed_between_hosts(world));
 }
 
 }  // namespace

@@ -21,9 +21,6 @@ class TuningCacheTest : public testing::Test {
  protected:
   void SetUp() override {
     how_.cache.folder = (root_ / "below" / "penstock").string();  // is made
-    options_.micro_batches = 4;
-    options_.schedule = "auto";
-    options_.weight_gradients = WeightGradients::automatic;
     if (has_cpu_kernels()) options_.kernels = Kernels::tuned;
   }
 
@@ -57,7 +54,7 @@ class TuningCacheTest : public testing::Test {
   const TemporaryFolder files_{"tuning_cache"};
   const fs::path root_ = files_.string();
   AutotuneOptions how_ = quick(torch::randn({8, 6}), torch::randn({8, 4}));
-  PipelineOptions options_;
+  PipelineOptions options_ = open_options();
   BranchedNetwork network_;
 };
 

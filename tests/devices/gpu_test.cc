@@ -2,8 +2,7 @@
 // test device takes the place of CUDA in LibTorch.
 #include <gtest/gtest.h>
 
-#include "tests/runtime/deep_job.h"
-#include "tests/runtime/u_job.h"
+#include "tests/runtime/matrix_jobs.h"
 
 namespace penstock::test::gpu_test {
 namespace {
@@ -29,11 +28,11 @@ void expect_close(const std::map<std::string, torch::Tensor>& expected, const st
 TEST_F(Gpu, every_schedule_trains_as_one_rank) {
   for (int stages = 1; stages <= 4; ++stages) {
     World world({.stages = stages});
-    for (DeepCase one : deep_cases(stages, WeightGradients::stream)) {
+    for (MatrixCase one : deep_cases(stages, WeightGradients::stream)) {
       if (one.micro_batches != 5) continue;
       World alone({.stages = 1});
-      DeepCase expected{"gpipe", 1, 1, 5, WeightGradients::stream, device};
-      one.device = device;
+      MatrixCase expected{"gpipe", 1, 1, 5};
+      expected.device = one.device = device;
       expect_close(run_deep_job(alone, expected).state, run_deep_job(world, one).state, one.name());
     }
   }
@@ -43,10 +42,10 @@ TEST_F(Gpu, skips_ties_recompute_and_running_statistics_train_as_one_rank) {
   for (const int replicas : {1, 2})
     for (int stages = 1; stages <= 4; ++stages) {
       World world({.stages = stages, .replicas = replicas});
-      for (UCase one : u_cases(stages)) {
+      for (MatrixCase one : u_cases(stages)) {
         if (one.micro_batches != 5 || one.weight_gradients != WeightGradients::stream) continue;
         World alone({.stages = 1, .replicas = replicas});
-        UCase expected{"gpipe", 1, 1, 5};
+        MatrixCase expected{"gpipe", 1, 1, 5};
         expected.device = one.device = device;
         expect_close(run_u_job(alone, expected).state, run_u_job(world, one).state, one.name());
       }

@@ -8,27 +8,27 @@
 #include <gtest/gtest.h>
 
 #include "tests/devices/joined_here.h"
-#include "tests/runtime/deep_job.h"
-#include "tests/runtime/u_job.h"
+#include "tests/runtime/matrix_jobs.h"
 
 namespace penstock::test {
 
 /// Every schedule of two and three ranks; in device channels in steps that refuse an invalid loss.
 inline void compare_deep_jobs(const std::optional<DeviceGroups>& groups = {}) {
   for (const int stages : {2, 3}) {
-    DeepOutcome alone;
+    MatrixOutcome alone;
     {
       World world({.stages = 1});
-      alone = run_deep_job(world, {"gpipe", 1, 1, 3, WeightGradients::stream}, false);
+      alone = run_deep_job(world, {.micro_batches = 3, .evaluates = false});
     }
     JoinedWorld joined({.stages = stages}, groups);
     int cases = 0;
-    for (DeepCase one : deep_cases(stages, WeightGradients::stream)) {
+    for (MatrixCase one : deep_cases(stages, WeightGradients::stream)) {
       if (one.micro_batches != 3) continue;
       one.device = "test";
       one.refuses_invalid_loss = groups.has_value();
+      one.evaluates = false;
       ++cases;
-      ASSERT_EQ(difference(alone, run_deep_job(joined.world, one, false)), "") << one.name();
+      ASSERT_EQ(difference(alone, run_deep_job(joined.world, one)), "") << one.name();
     }
     EXPECT_GT(cases, 5);
   }
@@ -37,23 +37,12 @@ inline void compare_deep_jobs(const std::optional<DeviceGroups>& groups = {}) {
 /// Skips, tied parameters and recompute.
 inline void compare_u_jobs(const WorldOptions& options, int micro_batches,
                            const std::optional<DeviceGroups>& groups = {}) {
-  std::map<WeightGradients, UOutcome> alone;
-  {
-    World world({.stages = 1, .replicas = options.replicas});
-    for (const auto mode : {WeightGradients::stream, WeightGradients::fused})
-      alone[mode] = run_u_job(world, {"gpipe", 1, 1, micro_batches, mode});
-  }
   JoinedWorld joined(options, groups);
-  for (UCase one : u_cases(options.stages)) {
-    if (one.micro_batches != micro_batches) continue;
-    one.device = "test";
-    ASSERT_EQ(difference(alone.at(one.weight_gradients), run_u_job(joined.world, one)), "") << one.name();
-  }
+  EXPECT_EQ(difference_of_u_jobs(joined.world, "test", micro_batches), "");
 }
 
 /// The state of two pipelines in one world after parts of steps, accumulation, evaluations, freezing and short batches,
-/// with ties, skips and clipping. In `options` the schedule, clipping and
-/// the device are set here.
+/// with ties, skips and clipping. In `options` the schedule, clipping and the device are set here.
 inline std::map<std::string, torch::Tensor> state_after_whatever_else(World& world, PipelineOptions options) {
   options.micro_batches = 3;
   options.schedule = "zb-h1";

@@ -11,8 +11,7 @@
 #include "penstock/pipeline/profiler.h"
 #include "penstock/pipeline/weight_average.h"
 #include "penstock/transport/device_hand_over.h"
-#include "tests/runtime/deep_job.h"
-#include "tests/runtime/u_job.h"
+#include "tests/runtime/matrix_jobs.h"
 #include "tests/support/expect_same.h"
 #include "tests/support/pipeline_of.h"
 #include "tests/support/test_device.h"
@@ -37,21 +36,23 @@ INSTANTIATE_TEST_SUITE_P(Devices, OnDevices, testing::Values("test", "test:1"), 
 
 // Without an evaluation: on the CPU it reads rows of the batch in place, whose alignment changes bits in BLAS.
 TEST_P(OnDevices, every_schedule_equals_the_cpu) {
-  std::map<std::pair<int, WeightGradients>, DeepOutcome> alone;  // by micro-batches
+  std::map<std::pair<int, WeightGradients>, MatrixOutcome> alone;  // by micro-batches
   {
     World world({.stages = 1});
     for (const auto mode : {WeightGradients::stream, WeightGradients::fused})
-      for (const int m : {3, 5}) alone[{m, mode}] = run_deep_job(world, {"gpipe", 1, 1, m, mode}, false);
+      for (const int m : {3, 5})
+        alone[{m, mode}] = run_deep_job(world, {.micro_batches = m, .weight_gradients = mode, .evaluates = false});
   }
   int cases = 0;
   for (const int stages : stage_counts()) {
     World world({.stages = stages});
     for (const auto mode : {WeightGradients::stream, WeightGradients::fused})
-      for (DeepCase one : deep_cases(stages, mode)) {
+      for (MatrixCase one : deep_cases(stages, mode)) {
         if (one.micro_batches != (stages == 2 ? 3 : 5)) continue;
         one.device = GetParam();
+        one.evaluates = false;
         ++cases;
-        const DeepOutcome outcome = run_deep_job(world, one, false);
+        const MatrixOutcome outcome = run_deep_job(world, one);
         ASSERT_EQ(difference(alone.at({one.micro_batches, mode}), outcome), "") << one.name();
         for (const RankPeak& peak : outcome.peaks) EXPECT_EQ(peak.measured, peak.predicted) << one.name();
       }
@@ -59,29 +60,17 @@ TEST_P(OnDevices, every_schedule_equals_the_cpu) {
   std::cout << cases << " cases, each with 3 steps\n";
 }
 
-void compare_u_jobs(const std::string& device, int stages, int replicas, int micro_batches) {
-  std::map<WeightGradients, UOutcome> alone;
-  {
-    World world({.stages = 1, .replicas = replicas});
-    for (const auto mode : {WeightGradients::stream, WeightGradients::fused})
-      alone[mode] = run_u_job(world, {"gpipe", 1, 1, micro_batches, mode});
-  }
-  World world({.stages = stages, .replicas = replicas});
-  int cases = 0;
-  for (UCase one : u_cases(stages)) {
-    if (one.micro_batches != micro_batches) continue;
-    one.device = device;
-    ++cases;
-    ASSERT_EQ(difference(alone.at(one.weight_gradients), run_u_job(world, one)), "") << one.name();
-  }
-  std::cout << cases << " cases, each with 3 steps\n";
-}
-
 TEST_P(OnDevices, skips_ties_recompute_and_running_statistics_equal_the_cpu) {
-  for (const int stages : stage_counts()) compare_u_jobs(GetParam(), stages, 1, stages % 2 == 0 ? 5 : 2);
+  for (const int stages : stage_counts()) {
+    World world({.stages = stages});
+    EXPECT_EQ(difference_of_u_jobs(world, GetParam(), stages % 2 == 0 ? 5 : 2), "") << stages;
+  }
 }
 
-TEST_P(OnDevices, replicas_equal_the_cpu) { compare_u_jobs(GetParam(), 2, 2, 5); }
+TEST_P(OnDevices, replicas_equal_the_cpu) {
+  World world({.stages = 2, .replicas = 2});
+  EXPECT_EQ(difference_of_u_jobs(world, GetParam(), 5), "");
+}
 
 struct Training {
   std::string device = "cpu";

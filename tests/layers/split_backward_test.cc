@@ -3,10 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "penstock/model/dropout.h"
-#include "penstock/penstock.h"
 #include "penstock/pipeline/profiler.h"
-#include "tests/runtime/split_1f1b.h"
-#include "tests/support/expect_same.h"
+#include "tests/runtime/trained.h"
 #include "tests/support/pipeline_of.h"
 
 namespace penstock::test::split_backward_test {
@@ -91,16 +89,6 @@ struct Odd : Cell {
   }
 };
 
-template <class Network>
-Trained train(int stages, const PipelineOptions& options, const torch::Tensor& inputs) {
-  PipelineOf<Network> pipeline({.stages = stages}, options, torch_sgd(0.1));
-  Trained outcome;
-  const torch::Tensor targets = torch::arange(inputs.size(0)) % 4;
-  for (int step = 0; step < 3; ++step) outcome.losses.push_back(pipeline.train_step(inputs, targets).loss());
-  outcome.state = pipeline.state();
-  return outcome;
-}
-
 torch::Tensor images() {
   torch::manual_seed(1);
   return torch::randn({11, 2, 6, 6});
@@ -118,11 +106,12 @@ template <class Network>
 void expect_split_equals_whole(const torch::Tensor& inputs, int most_stages) {
   for (int stages = 1; stages <= most_stages; ++stages)
     for (int m : {1, 4}) {
-      const Trained whole = train<Network>(stages, options_of("1f1b", m), inputs);
+      const Trained whole = train<Network>({.stages = stages, .options = options_of("1f1b", m)}, inputs);
       for (int lag : {0, 1, m}) {
         PipelineOptions options = options_of("", m);
         options.custom = split_1f1b({.ranks = stages, .micro_batches = m}, lag);
-        expect_same(whole, train<Network>(stages, options, inputs), say("p ", stages, " m ", m, " lag ", lag));
+        expect_same(whole, train<Network>({.stages = stages, .options = options}, inputs),
+                    say("p ", stages, " m ", m, " lag ", lag));
       }
     }
 }
@@ -133,42 +122,34 @@ TEST(SplitBackward, equals_the_whole_for_embeddings_and_dropout) {
   expect_split_equals_whole<Embedded>(word_numbers(), 3);
 }
 
-/// The same training by torch alone: the standalone network, autograd, one micro-batch after the other.
+/// Three steps of the standalone network, one micro-batch after the other.
 template <class Network>
-std::map<std::string, torch::Tensor> train_plainly(const torch::Tensor& inputs, int micro_batches) {
+Trained train_plainly(const torch::Tensor& inputs, int micro_batches) {
   Network network;
-  const auto parameters = network.named_parameters(9);
-  std::vector<torch::Tensor> trained;
-  for (const auto& [name, parameter] : parameters)
-    if (parameter.requires_grad()) trained.push_back(parameter);
-  torch::optim::SGD optimizer(trained, 0.1);
   const torch::Tensor targets = torch::arange(inputs.size(0)) % 4;
-  for (int step = 0; step < 3; ++step) {
-    optimizer.zero_grad();
+  const auto loss = [&] {
+    torch::Tensor sum = torch::zeros({});
     for (int i = 0; i < micro_batches; ++i) {
       const RowRange rows = split(inputs.size(0), {.index = i, .of = micro_batches});
-      const torch::Tensor output = network(Value(inputs.narrow(0, rows.begin, rows.size()))).tensor();
-      const torch::Tensor target = targets.narrow(0, rows.begin, rows.size());
-      torch::nn::functional::cross_entropy(output, target,
-                                           torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum))
-          .div(static_cast<double>(inputs.size(0)))
-          .backward();
+      sum = sum + torch::nn::functional::cross_entropy(
+                      network(Value(inputs.narrow(0, rows.begin, rows.size()))).tensor(),
+                      targets.narrow(0, rows.begin, rows.size()),
+                      torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
     }
-    optimizer.step();
-  }
-  return {parameters.begin(), parameters.end()};
+    return sum / inputs.size(0);
+  };
+  return test::train_plainly(network, loss, {.seed = 9});
 }
 
 template <class Network>
 void expect_autograds_gradients(const torch::Tensor& inputs) {
   for (int m : {1, 4}) {
-    const auto plain = train_plainly<Network>(inputs, m);
+    const Trained plain = train_plainly<Network>(inputs, m);
     for (const WeightGradients mode : {WeightGradients::stream, WeightGradients::fused}) {
       PipelineOptions options = options_of("1f1b", m);
       options.weight_gradients = mode;
-      const Trained pipeline = train<Network>(2, options, inputs);
-      for (const auto& [name, value] : plain)
-        EXPECT_TRUE(torch::allclose(value, pipeline.state.at(name), 1e-4, 1e-6)) << name << " m " << m;
+      const Trained piped = train<Network>({.stages = 2, .options = options}, inputs);
+      expect_close(plain.state, piped.state, 1e-4);
     }
   }
 }
@@ -192,22 +173,22 @@ TEST(SplitBackward, fused_is_the_same_for_all_schedules_and_partitions) {
   for (int m : {1, 3, 4}) {
     PipelineOptions options = options_of("gpipe", m);
     options.weight_gradients = WeightGradients::fused;
-    const Trained one = train<Mixed>(1, options, images());
+    const Trained one = train<Mixed>({.stages = 1, .options = options}, images());
     for (const char* schedule : {"gpipe", "1f1b", "sequential"})
       for (int stages : {1, 2, 3}) {
         options.schedule = schedule;
-        expect_same(one, train<Mixed>(stages, options, images()), say(schedule, " p ", stages, " m ", m));
+        expect_same(one, train<Mixed>({.stages = stages, .options = options}, images()),
+                    say(schedule, " p ", stages, " m ", m));
       }
   }
 }
 
 TEST(SplitBackward, fused_equals_stream_up_to_rounding) {
-  const Trained stream = train<Mixed>(2, options_of("1f1b", 4), images());
+  const Trained stream = train<Mixed>({.stages = 2, .options = options_of("1f1b", 4)}, images());
   PipelineOptions options = options_of("1f1b", 4);
   options.weight_gradients = WeightGradients::fused;
-  const Trained fused = train<Mixed>(2, options, images());
-  for (const auto& [name, value] : stream.state)
-    EXPECT_TRUE(torch::allclose(value, fused.state.at(name), 1e-4, 1e-5)) << name;
+  const Trained fused = train<Mixed>({.stages = 2, .options = options}, images());
+  expect_close(stream.state, fused.state, 1e-4);
 }
 
 TEST(SplitBackward, fused_under_a_memory_limit_keeps_the_limit) {
@@ -244,10 +225,10 @@ TEST(SplitBackward, works_with_frozen_weights) {
   };
   torch::manual_seed(4);
   const torch::Tensor inputs = torch::randn({8, 8});
-  const Trained whole = train<PartlyFrozen>(1, options_of("1f1b", 4), inputs);
+  const Trained whole = train<PartlyFrozen>({.stages = 1, .options = options_of("1f1b", 4)}, inputs);
   PipelineOptions options = options_of("", 4);
   options.custom = split_1f1b({.ranks = 1, .micro_batches = 4}, 2);
-  expect_same(whole, train<PartlyFrozen>(1, options, inputs), "partly frozen");
+  expect_same(whole, train<PartlyFrozen>({.stages = 1, .options = options}, inputs), "partly frozen");
 }
 
 }  // namespace

@@ -1,42 +1,24 @@
 // Batches of any shape: several or no inputs and targets, tensors without samples, and samples along another dimension.
 #include <gtest/gtest.h>
 
-#include "penstock/penstock.h"
 #include "tests/base/error_text.h"
 #include "tests/model/auto_encoder.h"
-#include "tests/support/expect_same.h"
+#include "tests/runtime/trained.h"
 #include "tests/support/pipeline_of.h"
 
 namespace penstock::test::batch_axes_test {
 namespace {
 
-using Named = std::map<std::string, torch::Tensor>;
-
-void expect_near(const Named& a, const Named& b) {
-  for (const auto& [name, value] : a)
-    EXPECT_LT((value - b.at(name)).norm().item<double>(), 1e-5 * (1 + value.norm().item<double>())) << name;
-}
-
-Named weights_of(Cell& network) {
-  Named all;
-  for (const auto& [name, value] : network.named_parameters()) all[name] = value;
-  return all;
-}
-
-/// One step of plain LibTorch on the whole batch.
+/// One step of LibTorch on the whole batch.
 template <class Network>
-std::pair<double, Named> plain_step(const Values& inputs, const std::function<torch::Tensor(const Tensors&)>& loss_of) {
+Trained plain_step(const Values& inputs, const std::function<torch::Tensor(const Tensors&)>& loss_of) {
   Network network;
-  Named weights = weights_of(network);
-  std::vector<torch::Tensor> parameters;
-  for (const auto& [name, value] : weights) parameters.push_back(value);
-  torch::optim::SGD optimizer(parameters, 0.1);
-  Tensors outputs;
-  for (const Value& output : network.forward_many(inputs)) outputs.push_back(output.tensor());
-  const torch::Tensor loss = loss_of(outputs);
-  loss.backward();
-  optimizer.step();
-  return {loss.item<double>(), weights};
+  const auto loss = [&] {
+    Tensors outputs;
+    for (const Value& output : network.forward_many(inputs)) outputs.push_back(output.tensor());
+    return loss_of(outputs);
+  };
+  return train_plainly(network, loss, {.steps = 1});
 }
 
 struct Layout {
@@ -103,13 +85,14 @@ PipelineOptions time_first_options(const Layout& layout) {
 
 TEST(BatchAxes, other_sample_dimensions_and_whole_inputs_equal_the_plain_loop) {
   const Tensors inputs = time_first_inputs(), targets = time_first_targets();
-  const auto [loss, trained] = plain_step<TimeFirst>({inputs[0], inputs[1], inputs[2]}, [&](const Tensors& outputs) {
+  const Trained plain = plain_step<TimeFirst>({inputs[0], inputs[1], inputs[2]}, [&](const Tensors& outputs) {
     return two_targets(outputs, targets) / static_cast<double>(samples);
   });
+  const double loss = plain.losses[0];
   TimeFirst alone;
   const torch::Tensor logits = alone.forward_many({inputs[0], inputs[1], inputs[2]})[0].tensor().detach();
 
-  std::optional<Named> first;
+  std::optional<NamedTensors> first;
   for (const Layout& layout : layouts) {
     PipelineOf<TimeFirst> pipeline({.stages = layout.stages, .replicas = layout.replicas}, time_first_options(layout),
                                    torch_sgd(0.1), two_targets_loss);
@@ -126,8 +109,8 @@ TEST(BatchAxes, other_sample_dimensions_and_whole_inputs_equal_the_plain_loop) {
     EXPECT_EQ(seen.metrics()[0], static_cast<double>(samples * (length + 1)));
     EXPECT_EQ(seen.weight(), static_cast<double>(samples));
     EXPECT_NEAR(pipeline.train_step(inputs, targets).loss(), loss, 1e-4);
-    const Named state = pipeline.state();
-    expect_near(trained, state);
+    const NamedTensors state = pipeline.state();
+    expect_close(plain.state, state);
     if (!first) first = state;
     expect_same(*first, state);
   }
@@ -136,23 +119,23 @@ TEST(BatchAxes, other_sample_dimensions_and_whole_inputs_equal_the_plain_loop) {
                                    torch_sgd(0.1), two_targets_loss);
     EXPECT_TRUE(torch::allclose(pipeline.infer(inputs).output(), logits, 1e-4, 1e-5));
     EXPECT_NEAR(pipeline.train_step(inputs, targets).loss(), loss, 1e-4);
-    expect_near(trained, pipeline.state());
+    expect_close(plain.state, pipeline.state());
   }
 }
 
 TEST(BatchAxes, targets_may_be_missing) {
   torch::manual_seed(5);
   const torch::Tensor x = torch::randn({10, 6});
-  const auto [loss, trained] =
+  const Trained plain =
       plain_step<AutoEncoder>({x}, [&](const Tensors& outputs) { return (outputs[0] - x).square().sum() / 10; });
   for (const Layout& layout : {Layout{1}, {2}, {2, 2, 2}, {2, 1, 4, "zb-h1"}}) {
     PipelineOf<AutoEncoder> pipeline({.stages = layout.stages, .replicas = layout.replicas}, options_for(layout),
                                      torch_sgd(0.1), reconstruction);
-    EXPECT_NEAR(pipeline.evaluate(x, {}).loss(), loss, 1e-5);
+    EXPECT_NEAR(pipeline.evaluate(x, {}).loss(), plain.losses[0], 1e-5);
     const StepResult result = pipeline.train_step(x, BatchTensors::none(10));
-    EXPECT_NEAR(result.loss(), loss, 1e-5);
+    EXPECT_NEAR(result.loss(), plain.losses[0], 1e-5);
     EXPECT_EQ(result.weight(), 10);
-    expect_near(trained, pipeline.state());
+    expect_close(plain.state, pipeline.state());
   }
 }
 

@@ -10,44 +10,31 @@
 namespace penstock::test::batch_layout_test {
 namespace {
 
-struct ReducedCase {
-  int replicas = 1;
-  Reduction reduction = Reduction::mean;
-  Reduction replica_reduction = Reduction::mean;
-  std::optional<Reduction> reported_loss = std::nullopt;
-};
-
 std::pair<torch::Tensor, torch::Tensor> even_batch() {
   torch::manual_seed(3);
   return {torch::randn({48, 12}), torch::arange(48) * 3 % 4};
 }
 
-Trained train_reduced(const ReducedCase& one) {
-  PipelineOf<SmallNetwork> pipeline(
-      {.stages = 2, .replicas = one.replicas},
-      {.micro_batches = 3, .loss_reduction = {one.reduction, one.replica_reduction, one.reported_loss}},
-      torch_sgd(0.1));
-  Trained trained;
+Trained train_reduced(int replicas, const LossReduction& reduction = {}) {
+  PipelineOf<SmallNetwork> pipeline({.stages = 2, .replicas = replicas},
+                                    {.micro_batches = 3, .loss_reduction = reduction}, torch_sgd(0.1));
   const auto [inputs, targets] = even_batch();
-  for (int step = 0; step < 4; ++step) trained.losses.push_back(pipeline.train_step(inputs, targets).loss());
-  trained.state = pipeline.state();
-  return trained;
+  return train(pipeline, inputs, targets, 4);
 }
 
 TEST(Reductions, replicas_do_not_change_results_unless_they_are_summed) {
   for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
-    const Trained one = train_reduced({.reduction = reduction});
+    const Trained one = train_reduced(1, {.reduction = reduction});
     EXPECT_NEAR(one.losses[0], reduction == Reduction::mean ? 1.4 : 4.2, 0.6);
-    for (const int replicas : {2, 4})
-      expect_close(one, train_reduced({.replicas = replicas, .reduction = reduction}), 1e-5);
+    for (const int replicas : {2, 4}) expect_close(one, train_reduced(replicas, {.reduction = reduction}));
   }
 }
 
 // Compares the first step alone: after it the parameters differ.
 TEST(Reductions, a_sum_over_replicas_multiplies_by_their_number) {
   for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
-    const Trained one = train_reduced({.reduction = reduction});
-    const Trained four = train_reduced({.replicas = 4, .reduction = reduction, .replica_reduction = Reduction::sum});
+    const Trained one = train_reduced(1, {.reduction = reduction});
+    const Trained four = train_reduced(4, {reduction, Reduction::sum});
     EXPECT_NEAR(four.losses[0], 4 * one.losses[0], 1e-4);
     EXPECT_GT(std::abs(four.losses[3] - 4 * one.losses[3]), 1e-2) << "gradients are summed too";
   }
@@ -55,17 +42,15 @@ TEST(Reductions, a_sum_over_replicas_multiplies_by_their_number) {
 
 TEST(Reductions, the_reported_loss_is_independent_of_the_gradients) {
   for (const int replicas : {1, 2}) {
-    const Trained mean = train_reduced({.replicas = replicas});
-    const Trained sum = train_reduced({.replicas = replicas, .reduction = Reduction::sum});
-    const Trained both =
-        train_reduced({.replicas = replicas, .reduction = Reduction::sum, .reported_loss = Reduction::mean});
+    const Trained mean = train_reduced(replicas);
+    const Trained sum = train_reduced(replicas, {.reduction = Reduction::sum});
+    const Trained both = train_reduced(replicas, {.reduction = Reduction::sum, .reported_loss = Reduction::mean});
     EXPECT_NEAR(both.losses[0], mean.losses[0], 1e-6);
     for (std::size_t i = 0; i < sum.losses.size(); ++i) EXPECT_NEAR(both.losses[i], sum.losses[i] / 3, 1e-5);
-    EXPECT_EQ(both.state.size(), sum.state.size());
-    for (const auto& [name, value] : sum.state) EXPECT_TRUE(torch::equal(value, both.state.at(name))) << name;
-    const Trained other = train_reduced({.replicas = replicas, .reported_loss = Reduction::sum});
+    expect_same(sum.state, both.state);
+    const Trained other = train_reduced(replicas, {.reported_loss = Reduction::sum});
     EXPECT_NEAR(other.losses[0], 3 * mean.losses[0], 1e-5);
-    for (const auto& [name, value] : mean.state) EXPECT_TRUE(torch::equal(value, other.state.at(name))) << name;
+    expect_same(mean.state, other.state);
   }
 }
 

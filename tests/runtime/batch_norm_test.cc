@@ -15,19 +15,6 @@ struct Normed : Cell {
   Value forward(Value x) override { return head(relu(norm_1d(mix(flatten(relu(norm(conv(x))), 1))))); }
 };
 
-/// The same in torch alone.
-struct PlainNormed : torch::nn::Module {
-  torch::nn::Conv2d conv{register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 6, 3)))};
-  torch::nn::BatchNorm2d norm{register_module("norm", torch::nn::BatchNorm2d(6))};
-  torch::nn::Linear mix{register_module("mix", torch::nn::Linear(24, 8))};
-  torch::nn::BatchNorm1d norm_1d{
-      register_module("norm_1d", torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(8).momentum(0.3)))};
-  torch::nn::Linear head{register_module("head", torch::nn::Linear(8, 4))};
-  torch::Tensor forward(const torch::Tensor& x) {
-    return head(torch::relu(norm_1d(mix(torch::relu(norm(conv(x))).flatten(1)))));
-  }
-};
-
 torch::Tensor images(std::int64_t samples = 12) {
   torch::manual_seed(1);
   return torch::randn({samples, 2, 4, 4});
@@ -37,34 +24,27 @@ PipelineOptions options_of(const std::string& schedule, int micro_batches) {
   return {.micro_batches = micro_batches, .schedule = schedule, .partition = "uniform", .seed = 3};
 }
 
-/// Three steps and an evaluation, with the gradients of all micro-batches and the statistics of the first share alone.
+/// Three steps of the standalone network and an evaluation, with the gradients of all micro-batches and the statistics of
+/// the first share.
 Trained train_plainly(int replicas, int micro_batches) {
-  PlainNormed network;
-  {
-    World world({.stages = 1});
-    Normed initial;
-    Pipeline pipeline(world, initial, cross_entropy, options_of("gpipe", 1));
-    const torch::NoGradGuard no_grad;
-    for (const auto& [name, value] : pipeline.state()) {
-      if (torch::Tensor* parameter = network.named_parameters().find(name)) parameter->copy_(value);
-    }
-  }
+  Normed network;
+  const auto parameters = network.parameters(3);
   const torch::Tensor inputs = images(), targets = torch::arange(inputs.size(0)) % 4;
-  torch::optim::SGD optimizer(network.parameters(), 0.1);
+  torch::optim::SGD optimizer(parameters, 0.1);
   const auto sum_of = [&](const torch::Tensor& x, const torch::Tensor& y) {
     return torch::nn::functional::cross_entropy(
-        network.forward(x), y, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
+        network(Value(x)).tensor(), y, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
   };
   Trained trained;
   for (int step = 0; step < 3; ++step) {
     optimizer.zero_grad();
     double loss = 0;
-    std::vector<std::pair<std::string, torch::Tensor>> after_first;
+    std::vector<std::pair<torch::Tensor, torch::Tensor>> after_first;
     const std::int64_t share = inputs.size(0) / replicas;
     for (int r = 0; r < replicas; ++r) {
       // Each replica has its own statistics, which start equal and are never combined: these are replica 0's.
-      for (auto& item : network.named_buffers())
-        if (r == 1) after_first.emplace_back(item.key(), item.value().clone());
+      for (const auto& [name, buffer] : network.named_buffers())
+        if (r == 1) after_first.emplace_back(buffer, buffer.clone());
       for (int i = 0; i < micro_batches; ++i) {
         const RowRange rows = split(share, {.index = i, .of = micro_batches});
         const torch::Tensor part = sum_of(inputs.narrow(0, r * share + rows.begin, rows.size()),
@@ -74,15 +54,14 @@ Trained train_plainly(int replicas, int micro_batches) {
         loss += part.item<double>();
       }
     }
-    for (auto& [name, value] : after_first) network.named_buffers()[name].copy_(value);
+    for (auto& [buffer, value] : after_first) buffer.copy_(value);
     optimizer.step();
     trained.losses.push_back(loss);
   }
   network.eval();
   const torch::NoGradGuard no_grad;
   trained.losses.push_back(sum_of(inputs, targets).item<double>() / static_cast<double>(inputs.size(0)));
-  for (auto& item : network.named_parameters()) trained.state[item.key()] = item.value().detach().clone();
-  for (auto& item : network.named_buffers()) trained.state[item.key()] = item.value().clone();
+  trained.state = network.named_state();
   return trained;
 }
 

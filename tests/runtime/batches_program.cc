@@ -47,10 +47,7 @@ void train(ps::World& world, const std::string& how, int every) {
   const bool is_alone = world.transport() == "threads";
   const int rank = is_alone ? 0 : world.rank();
   Network network(how == "norm");
-  ps::PipelineOptions options;
-  options.micro_batches = 2;
-  options.seed = 3;
-  options.compare_batches = every;
+  ps::PipelineOptions options{.micro_batches = 2, .compare_batches = every, .seed = 3};
   if (how == "boundary") options.boundary_shape = std::vector<std::int64_t>{12 / world.replicas() / 2, 8};
   if (how == "half") options.precision = ps::Precision::fp16;
   options.loss_scaling.initial = 2097152;

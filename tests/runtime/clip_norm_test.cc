@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/runtime/deep_job.h"
+#include "tests/runtime/matrix_jobs.h"
 #include "tests/support/expect_same.h"
 #include "tests/support/pipeline_of.h"
 
@@ -59,8 +59,7 @@ TEST(ClipNorm, is_bitwise_the_same_for_every_partition_and_schedule) {
 TEST(ClipNorm, is_the_norm_of_the_sum_over_replicas) {
   const Clipped one = train({"1f1b", 2, 1}), two = train({"1f1b", 2, 2});
   for (std::size_t i = 0; i < one.norms.size(); ++i) EXPECT_NEAR(one.norms[i], two.norms[i], 1e-5 * one.norms[i]);
-  for (const auto& [name, value] : one.state)
-    EXPECT_TRUE(torch::allclose(value, two.state.at(name), 1e-4, 1e-6)) << name;
+  expect_close(one.state, two.state, 1e-4);
 }
 
 // At a learning rate of 1 a step changes the parameters by the clipped gradient.
@@ -109,36 +108,23 @@ TEST(ClipNorm, of_gradients_that_are_not_finite_equals_torch) {
   for (const double by : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
     for (const int stages : {1, 2}) {
       World world({.stages = stages});
-      Bursting network;
-      network.factor = by;
-      const PipelineOptions options{.clip_norm = 0.5, .partition = "uniform"};
-      Pipeline pipeline(world, network, cross_entropy, options);
-      pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1); });
+      Bursting network, plain;
+      network.factor = plain.factor = by;
+      Pipeline pipeline(world, network, cross_entropy, {.clip_norm = 0.5, .partition = "uniform"});
+      pipeline.optimize_with(torch_sgd(1));
       const auto before = pipeline.state();
       const auto [inputs, targets] = batch();
       pipeline.train_step(inputs, targets).wait();
       const auto after = pipeline.state();
 
-      torch::nn::Linear first(6, 4), last(4, 4);
-      const torch::NoGradGuard no_grad;
-      const std::vector<torch::Tensor> plain{first->weight, first->bias, last->weight, last->bias};
-      const std::vector<std::string> names{"first.weight", "first.bias", "last.weight", "last.bias"};
-      for (std::size_t i = 0; i < plain.size(); ++i) torch::Tensor(plain[i]).copy_(before.at(names[i]));
-      {
-        const torch::AutoGradMode with_graph(true);
-        const torch::Tensor hidden = first(inputs);
-        hidden.register_hook([by](const torch::Tensor& gradient) {
-          torch::Tensor changed = gradient.clone();
-          changed[0][0] = by;
-          return changed;
-        });
-        torch::nn::functional::cross_entropy(last(hidden), targets).backward();
+      torch::nn::functional::cross_entropy(plain(Value(inputs)).tensor(), targets).backward();
+      torch::nn::utils::clip_grad_norm_(plain.parameters(), 0.5);
+      for (const auto& [name, value] : plain.named_parameters()) {
+        ASSERT_TRUE(torch::equal(value, before.at(name))) << name;
+        EXPECT_TRUE(torch::allclose(value - value.grad(), after.at(name), 1e-5, 1e-6, /*equal_nan=*/true))
+            << name << " on " << stages << " with " << by << "\n"
+            << after.at(name);
       }
-      torch::nn::utils::clip_grad_norm_(plain, 0.5);
-      for (std::size_t i = 0; i < plain.size(); ++i)
-        EXPECT_TRUE(torch::allclose(plain[i] - plain[i].grad(), after.at(names[i]), 1e-5, 1e-6, /*equal_nan=*/true))
-            << names[i] << " on " << stages << " with " << by << "\n"
-            << after.at(names[i]);
     }
 }
 
@@ -181,16 +167,11 @@ TEST(ClipNorm, of_complex_parameters_equals_a_plain_step) {
 }
 
 TEST(ClipNorm, is_not_computed_unless_requested) {
-  World world({.stages = 2});
-  DeepNetwork network;
-  Pipeline pipeline(world, network, cross_entropy);
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1); });
+  PipelineOf<DeepNetwork> pipeline({.stages = 2}, {}, torch_sgd(1));
   const auto [inputs, targets] = batch();
   const StepResult result = pipeline.train_step(inputs, targets);
   EXPECT_THROW(result.gradient_norm(), ConfigError);
-  PipelineOptions options;
-  options.clip_norm = 0;
-  EXPECT_THROW(Pipeline(world, network, cross_entropy, options), ConfigError);
+  EXPECT_THROW(PipelineOf<DeepNetwork>({.stages = 2}, {.clip_norm = 0}), ConfigError);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
+#include "tests/support/expect_same.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/trained.h"
 
@@ -81,8 +82,6 @@ class FaultyOptimizer : public Optimizer {
   std::shared_ptr<Faults> faults_;
 };
 
-using State = std::map<std::string, torch::Tensor>;
-
 struct FaultyBatch {
   explicit FaultyBatch(int step) {
     torch::manual_seed(static_cast<std::uint64_t>(step));
@@ -93,37 +92,22 @@ struct FaultyBatch {
 };
 
 /// The state after `steps` steps of a plain loop from `initial`, with 4 micro-batches each.
-State plain_state(const State& initial, int steps) {
-  torch::nn::Sequential plain;
-  const std::vector<std::string> names{"a", "norm_a", "b", "norm_b", "c", "norm_c"};
-  plain->push_back("a", torch::nn::Linear(12, 16));
-  plain->push_back("norm_a", torch::nn::BatchNorm1d(16));
-  plain->push_back("b", torch::nn::Linear(16, 16));
-  plain->push_back("norm_b", torch::nn::BatchNorm1d(16));
-  plain->push_back("c", torch::nn::Linear(16, 4));
-  plain->push_back("norm_c", torch::nn::BatchNorm1d(4));
-  State state;
-  for (auto& item : plain->named_parameters()) state[item.key()] = item.value();
-  for (auto& item : plain->named_buffers()) state[item.key()] = item.value();
-  {
-    const torch::NoGradGuard no_grad;
-    for (auto& [name, value] : state) value.copy_(initial.at(name));
-  }
+NamedTensors plain_state(const NamedTensors& initial, int steps) {
+  FaultyNetwork plain(std::make_shared<Faults>());
+  plain.load_state(initial);
   for (int step = 0; step < steps; ++step) {
     const FaultyBatch batch(step);
-    plain->zero_grad();
+    for (torch::Tensor& parameter : plain.parameters()) parameter.mutable_grad() = torch::Tensor();
     for (int i = 0; i < 4; ++i) {
       const torch::Tensor sum = torch::nn::functional::cross_entropy(
-          plain->forward(batch.inputs.narrow(0, 4 * i, 4)), batch.targets.narrow(0, 4 * i, 4),
+          plain(Value(batch.inputs.narrow(0, 4 * i, 4))).tensor(), batch.targets.narrow(0, 4 * i, 4),
           torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
       (sum / 16).backward();
     }
     const torch::NoGradGuard no_grad;
-    for (torch::Tensor& parameter : plain->parameters()) parameter.add_(parameter.grad(), -faulty_rate);
+    for (torch::Tensor& parameter : plain.parameters()) parameter.add_(parameter.grad(), -faulty_rate);
   }
-  State after;
-  for (const auto& [name, value] : state) after[name] = value.detach().clone();
-  return after;
+  return plain.named_state();
 }
 
 /// A pipeline of the network, and its state before training.
@@ -149,7 +133,7 @@ struct FaultyJob {
   World world;
   FaultyNetwork network;
   Pipeline pipeline;
-  State initial;
+  NamedTensors initial;
 };
 
 TEST(FailedStep, leaves_running_statistics_as_they_were) {
@@ -158,12 +142,12 @@ TEST(FailedStep, leaves_running_statistics_as_they_were) {
   for (int at = 0; at < 4; ++at) {
     job.faults->fail("forward", at);
     EXPECT_THROW(job.step(7).loss(), StepFailure);
-    EXPECT_EQ(differing(job.pipeline.state(), plain_state(job.initial, 1)), "") << at;
+    expect_same(job.pipeline.state(), plain_state(job.initial, 1), std::to_string(at));
   }
   job.pipeline.evaluate(FaultyBatch(3).inputs, FaultyBatch(3).targets).wait();
-  EXPECT_EQ(differing(job.pipeline.state(), plain_state(job.initial, 1)), "");
+  expect_same(job.pipeline.state(), plain_state(job.initial, 1));
   job.step(1).wait();
-  EXPECT_EQ(differing(job.pipeline.state(), plain_state(job.initial, 2)), "");
+  expect_same(job.pipeline.state(), plain_state(job.initial, 2));
 }
 
 std::string error_of_state(FaultyJob& job) {

@@ -7,21 +7,20 @@ namespace penstock::test::freeze_test {
 namespace {
 
 struct Three : Cell {
-  Layer first = add("first", [] { return torch::nn::Linear(8, 8); });
+  explicit Three(bool is_frozen = false)
+      : first(add("first", [is_frozen] {
+          torch::nn::Linear linear(8, 8);
+          for (torch::Tensor& parameter : linear->parameters()) parameter.set_requires_grad(!is_frozen);
+          return linear;
+        })) {}
+  Layer first;
   Layer second = add("second", [] { return torch::nn::Linear(8, 8); });
   Layer third = add("third", [] { return torch::nn::Linear(8, 4); });
   Value forward(Value x) override { return third(relu(second(relu(first(x))))); }
 };
 
-struct FrozenFirst : Cell {
-  Layer first = add("first", [] {
-    torch::nn::Linear linear(8, 8);
-    for (torch::Tensor& parameter : linear->parameters()) parameter.set_requires_grad(false);
-    return linear;
-  });
-  Layer second = add("second", [] { return torch::nn::Linear(8, 8); });
-  Layer third = add("third", [] { return torch::nn::Linear(8, 4); });
-  Value forward(Value x) override { return third(relu(second(relu(first(x))))); }
+struct FrozenFirst : Three {
+  FrozenFirst() : Three(true) {}
 };
 
 torch::Tensor rows() {
@@ -83,7 +82,6 @@ Trained freeze_and_thaw(int stages, const std::string& schedule, bool recompute)
   options.recompute = recompute;
   PipelineOf<Three> pipeline({.stages = stages}, options);
   optimize(pipeline);
-  Trained trained;
   run(pipeline, 1);
   const auto before = pipeline.state();
   pipeline.freeze("first");
@@ -101,9 +99,7 @@ Trained freeze_and_thaw(int stages, const std::string& schedule, bool recompute)
   if (stages == 3) {
     EXPECT_NE(instructions_of(pipeline).find("1SEND_B"), std::string::npos) << instructions_of(pipeline);
   }
-  trained.losses.push_back(pipeline.train_step(rows(), targets()).loss());
-  trained.losses.push_back(pipeline.train_step(rows(), targets()).loss());
-  trained.state = pipeline.state();
+  const Trained trained = train(pipeline, rows(), targets(), 2);
   EXPECT_FALSE(torch::equal(frozen.at("first.weight"), trained.state.at("first.weight")));
   return trained;
 }

@@ -2,10 +2,9 @@
 // plain loop.
 #include <gtest/gtest.h>
 
-#include "penstock/penstock.h"
 #include "tests/base/error_text.h"
+#include "tests/runtime/trained.h"
 #include "tests/support/pipeline_of.h"
-#include "tests/support/trained.h"
 
 namespace penstock::test::inputs_and_losses_test {
 namespace {
@@ -46,24 +45,14 @@ Trained train_two(const Case& one) {
       {.inputs = 2, .micro_batches = one.micro_batches, .schedule = one.schedule, .partition = "uniform"},
       torch_sgd(0.1), both_outputs);
   torch::manual_seed(1);
-  const Tensors inputs{torch::randn({10, 6}), torch::arange(10) % 3};
-  Trained trained;
-  for (int step = 0; step < 3; ++step)
-    trained.losses.push_back(pipeline.train_step(inputs, torch::arange(10) % 4).loss());
-  trained.state = pipeline.state();
-  return trained;
+  return train(pipeline, {torch::randn({10, 6}), torch::arange(10) % 3}, torch::arange(10) % 4);
 }
 
 TEST(SeveralInputsAndOutputs, are_the_same_for_every_partition) {
   const Trained alone = train_two({});
-  for (const Case& one : {Case{2}, {3}, {4}, {3, 1, 4, "zb-h1"}, {2, 1, 4, "interleaved"}, {4, 1, 4, "gpipe"}}) {
-    const Trained partition = train_two(one);
-    EXPECT_EQ(alone.losses, partition.losses) << one.stages;
-    for (const auto& [name, value] : alone.state) EXPECT_TRUE(value.equal(partition.state.at(name))) << name;
-  }
-  const Trained shared = train_two({3, 2, 2});
-  for (const auto& [name, value] : alone.state)
-    EXPECT_LT((value - shared.state.at(name)).norm().item<double>(), 1e-5 * value.norm().item<double>()) << name;
+  for (const Case& one : {Case{2}, {3}, {4}, {3, 1, 4, "zb-h1"}, {2, 1, 4, "interleaved"}, {4, 1, 4, "gpipe"}})
+    expect_same(alone, train_two(one), say(one.schedule, one.stages));
+  expect_close(alone, train_two({3, 2, 2}));
 }
 
 TEST(SeveralInputsAndOutputs, another_number_of_inputs_is_an_error) {
@@ -85,9 +74,9 @@ struct Words : Cell {
 Trained train_words(bool sparse, const Case& one) {
   World world({.stages = one.stages, .replicas = one.replicas});
   Words network(sparse);
-  const PipelineOptions options{
-      .micro_batches = one.micro_batches, .schedule = one.schedule, .clip_norm = 0.2, .partition = "uniform"};
-  Pipeline pipeline(world, network, cross_entropy, options);
+  Pipeline pipeline(
+      world, network, cross_entropy,
+      {.micro_batches = one.micro_batches, .schedule = one.schedule, .clip_norm = 0.2, .partition = "uniform"});
   pipeline.optimize_with([](auto parameters) {
     return torch::optim::SGD(parameters, torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
   });
@@ -102,17 +91,10 @@ Trained train_words(bool sparse, const Case& one) {
 
 TEST(SparseGradients, train_as_dense_ones) {
   const Trained dense = train_words(false, {}), alone = train_words(true, {});
-  const auto expect_near = [](const Trained& one, const Trained& other) {
-    for (const auto& [name, value] : one.state)
-      EXPECT_TRUE(torch::allclose(value, other.state.at(name), 1e-5, 1e-6)) << name;
-  };
-  expect_near(dense, alone);
-  for (const Case& one : {Case{2}, {3, 1, 4, "zb-h1"}, {2, 1, 4, "interleaved"}}) {
-    const Trained other = train_words(true, one);
-    EXPECT_EQ(other.losses, alone.losses) << one.schedule;
-    for (const auto& [name, value] : alone.state) EXPECT_TRUE(value.equal(other.state.at(name))) << name;
-  }
-  expect_near(dense, train_words(true, {2, 2, 2}));
+  expect_close(dense, alone);
+  for (const Case& one : {Case{2}, {3, 1, 4, "zb-h1"}, {2, 1, 4, "interleaved"}})
+    expect_same(alone, train_words(true, one), one.schedule);
+  expect_close(dense, train_words(true, {2, 2, 2}));
 }
 
 struct Tokens : Cell {
@@ -134,24 +116,17 @@ std::pair<torch::Tensor, torch::Tensor> masked_batch() {
 TEST(MaskedTargets, have_no_weight) {
   const auto [tokens, targets] = masked_batch();
   Tokens standalone;
-  std::vector<torch::Tensor> parameters;
-  std::map<std::string, torch::Tensor> plain;
-  for (const auto& [name, value] : standalone.named_parameters()) {
-    parameters.push_back(value);
-    plain[name] = value;
-  }
-  torch::optim::SGD optimizer(parameters, 0.5);
-  const torch::Tensor loss = torch::nn::functional::cross_entropy(standalone(Value(tokens)).tensor(), targets);
-  loss.backward();
-  optimizer.step();
+  const auto loss = [&, inputs = tokens, wanted = targets] {
+    return torch::nn::functional::cross_entropy(standalone(Value(inputs)).tensor(), wanted);
+  };
+  const Trained plain = train_plainly(standalone, loss, {.steps = 1, .rate = 0.5});
   for (const int replicas : {1, 2}) {
     PipelineOf<Tokens> pipeline({.stages = 3, .replicas = replicas},
                                 {.micro_batches = 4 / replicas, .partition = "uniform"}, torch_sgd(0.5));
     const StepResult result = pipeline.train_step(tokens, targets);
-    EXPECT_NEAR(result.loss(), loss.item<double>(), 1e-6);
+    EXPECT_NEAR(result.loss(), plain.losses[0], 1e-6);
     EXPECT_EQ(result.weight(), 18);
-    for (const auto& [name, value] : pipeline.state())
-      EXPECT_LT((value - plain.at(name)).norm().item<double>(), 1e-5 * value.norm().item<double>()) << name;
+    expect_close(plain.state, pipeline.state());
   }
 }
 

@@ -10,6 +10,7 @@
 #include "penstock/model/random_place.h"
 #include "tests/runtime/fragile.h"
 #include "tests/runtime/overflowing.h"
+#include "tests/support/expect_same.h"
 #include "tests/support/pipeline_of.h"
 
 namespace penstock::test::invalid_loss_test {
@@ -50,7 +51,7 @@ Trained with_the_batch(const Case& one, std::int64_t bad, bool look_ahead) {
   EXPECT_THROW(refused.loss(), InvalidLoss);
   EXPECT_THROW(refused.wait(), InvalidLoss);
   if (!look_ahead) {
-    EXPECT_EQ(differing(job.pipeline.state(), before), "");
+    expect_same(job.pipeline.state(), before);
     behind = job.step(Samples(3));
   }
   outcome.losses.push_back(behind->loss());
@@ -139,7 +140,7 @@ TEST(InvalidLoss, restores_stages_that_wait_for_no_gradients) {
     Samples samples(100 + i);
     samples.targets[15] = 3;
     EXPECT_THROW(step(samples, {.refuse_invalid_loss = true}).loss(), InvalidLoss);
-    EXPECT_EQ(differing(pipeline.state(), before), "");
+    expect_same(pipeline.state(), before);
   }
 }
 
@@ -171,7 +172,7 @@ TEST(InvalidLoss, ends_waits_for_tied_parameters_of_other_replicas) {
     Samples samples(1);
     samples.targets[row] = 3;
     EXPECT_THROW(step(samples), InvalidLoss);
-    EXPECT_EQ(differing(pipeline.state(), before), "");
+    expect_same(pipeline.state(), before);
   }
   EXPECT_GT(step(Samples(2)), 0);
 }
@@ -184,7 +185,7 @@ TEST(InvalidLoss, ends_the_step_behind_on_request) {
   const StepResult behind = job.step(Samples(2), {.refuse_invalid_loss = true, .require_previous = true});
   EXPECT_THROW(refused.loss(), InvalidLoss);
   EXPECT_THROW(behind.loss(), StepFailure);
-  EXPECT_EQ(differing(job.pipeline.state(), before), "");
+  expect_same(job.pipeline.state(), before);
   job.step(Samples(3)).loss();
   EXPECT_GT(job.step(Samples(4), {.refuse_invalid_loss = true, .require_previous = true}).loss(), 0);
   job.world.finish();

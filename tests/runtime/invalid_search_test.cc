@@ -6,6 +6,7 @@
 
 #include "penstock/rank/result.h"
 #include "tests/runtime/overflowing.h"
+#include "tests/support/expect_same.h"
 #include "tests/support/pipeline_of.h"
 
 namespace penstock::test::invalid_search_test {
@@ -71,7 +72,7 @@ TEST(InvalidSearch, names_what_the_last_stage_receives) {
         refusal.text.starts_with("the loss of training step 1 is nan in micro-batch 2 (stage 1): the output of '"))
         << refusal.text;
     expect_ends_with(refusal.text, "' (stage 0), which stage 1 receives, is not finite");
-    EXPECT_EQ(differing(job.pipeline.state(), before), "");
+    expect_same(job.pipeline.state(), before);
   }
 }
 
@@ -210,7 +211,7 @@ TEST(InvalidSearch, that_fails_itself_leaves_the_pipeline_usable) {
   samples.inputs[15].fill_(3e38);
   const Refusal refusal = refusal_of(pipeline.train_step(samples.inputs, samples.targets, refusing));
   EXPECT_NE(refusal.text.find("a second forward pass failed (the layer broke)"), std::string::npos) << refusal.text;
-  EXPECT_EQ(differing(pipeline.state(), before), "");
+  expect_same(pipeline.state(), before);
   *network.calls = -100;
   EXPECT_GT(pipeline.train_step(Samples(1).inputs, Samples(1).targets, refusing).loss(), 0);
 }
@@ -221,7 +222,7 @@ TEST(InvalidSearch, finds_it_with_recompute) {
   job.step(Samples(0)).loss();
   const auto before = job.pipeline.state();
   EXPECT_NE(refusal_of(job.step(Samples(1).spoil(7))).text.find("function 'square'"), std::string::npos);
-  EXPECT_EQ(differing(job.pipeline.state(), before), "");
+  expect_same(job.pipeline.state(), before);
   EXPECT_GT(job.step(Samples(2)).loss(), 0);
 }
 

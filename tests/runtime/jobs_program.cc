@@ -12,10 +12,9 @@
 #include "penstock/model/stages.h"
 #include "penstock/pipeline/profiler.h"
 #include "penstock/world/rank_threads.h"
-#include "tests/runtime/deep_job.h"
+#include "tests/runtime/matrix_jobs.h"
 #include "tests/runtime/outcome_line.h"
 #include "tests/runtime/small_job.h"
-#include "tests/runtime/u_job.h"
 
 namespace {
 
@@ -65,8 +64,8 @@ void run_steady(int stages) {
 void run_deep(int stages) {
   World world({.stages = stages});
   for (const WeightGradients mode : {WeightGradients::stream, WeightGradients::fused})
-    for (const test::DeepCase& one : test::deep_cases(world.stages(), mode)) {
-      const test::DeepOutcome outcome = test::run_deep_job(world, one);
+    for (const test::MatrixCase& one : test::deep_cases(world.stages(), mode)) {
+      const test::MatrixOutcome outcome = test::run_deep_job(world, one);
       for (const RankPeak& peak : outcome.peaks)
         require<Failure>(peak.measured == peak.predicted, one.name(), ": rank ", peak.rank.value(), " held ",
                          peak.measured, " micro-batches, predicted were ", peak.predicted);
@@ -77,11 +76,11 @@ void run_deep(int stages) {
 void run_u(int stages, const std::string& device) {
   World world({.stages = stages});
   for (const Precision precision : {Precision::fp32, Precision::bf16})
-    for (test::UCase one : test::u_cases(world.stages(), precision)) {
+    for (test::MatrixCase one : test::u_cases(world.stages(), precision)) {
       if (one.micro_batches != 5 || (precision == Precision::bf16 && !one.recompute)) continue;
       if (precision == Precision::bf16 && device != "cpu") continue;
       one.device = device;
-      const test::UOutcome outcome = test::run_u_job(world, one);
+      const test::MatrixOutcome outcome = test::run_u_job(world, one);
       if (world.is_main()) test::print_outcome(one.name(), outcome.losses, outcome.state);
     }
 }

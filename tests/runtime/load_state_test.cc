@@ -4,12 +4,11 @@
 
 #include "penstock/zoo/gpt.h"
 #include "tests/base/error_text.h"
-#include "tests/runtime/small_job.h"
+#include "tests/support/expect_same.h"
+#include "tests/support/pipeline_of.h"
 
 namespace penstock::test::load_state_test {
 namespace {
-
-using State = std::map<std::string, torch::Tensor>;
 
 constexpr GptOptions small{.vocabulary = 7, .context = 6, .width = 8, .layers = 2, .heads = 2, .dropout = 0};
 
@@ -26,7 +25,7 @@ struct Job {
 
 TEST(LoadState, carries_weights_from_any_layout_to_any_other) {
   Job source(1, 1, 1);
-  const State state = source.pipeline.state();
+  const NamedTensors state = source.pipeline.state();
   EXPECT_FALSE(state.contains("head.weight")) << "a tied parameter is saved once";
   for (const auto& [stages, replicas] : {std::pair{1, 1}, {2, 1}, {4, 1}, {2, 2}}) {
     Job target(stages, replicas, 2);
@@ -35,7 +34,7 @@ TEST(LoadState, carries_weights_from_any_layout_to_any_other) {
     EXPECT_TRUE(replicas > 1 ? torch::allclose(target.output(), source.output())
                              : torch::equal(target.output(), source.output()))
         << stages;
-    for (const auto& [name, value] : target.pipeline.state()) EXPECT_TRUE(torch::equal(value, state.at(name))) << name;
+    expect_same(target.pipeline.state(), state);
   }
 }
 
@@ -54,15 +53,15 @@ TEST(LoadState, continues_training_from_the_loaded_state) {
 
 TEST(LoadState, changes_all_or_nothing) {
   Job job(2, 1, 1);
-  const State before = job.pipeline.state();
-  State other;
+  const NamedTensors before = job.pipeline.state();
+  NamedTensors other;
   for (const auto& [name, value] : before) other[name] = torch::zeros_like(value);
-  const auto refusal = [&](State state) {
+  const auto refusal = [&](NamedTensors state) {
     const std::string text = error_text<ConfigError>([&] { job.pipeline.load_state(state); });
-    for (const auto& [name, value] : job.pipeline.state()) EXPECT_TRUE(torch::equal(value, before.at(name))) << name;
+    expect_same(job.pipeline.state(), before);
     return text;
   };
-  State less = other, more = other, larger = other, wider = other, none = other;
+  NamedTensors less = other, more = other, larger = other, wider = other, none = other;
   less.erase("norm.bias");
   more["block9.norm.bias"] = torch::zeros({8});
   larger["norm.bias"] = torch::zeros({9});

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/base/error_text.h"
-#include "tests/runtime/deep_job.h"
+#include "tests/runtime/matrix_jobs.h"
 #include "tests/support/expect_same.h"
 #include "tests/support/pipeline_of.h"
 
@@ -15,19 +15,14 @@ struct PartsCase {
   std::optional<double> clip_norm = std::nullopt;
 };
 
-struct Job {
-  explicit Job(const PartsCase& one) : world({.stages = one.stages, .replicas = one.replicas}) {
-    const PipelineOptions options{.micro_batches = 3, .clip_norm = one.clip_norm, .seed = 5};
-    pipeline.emplace(world, network, cross_entropy, options);
-    pipeline->optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
+struct Job : PipelineOf<DeepNetwork> {
+  explicit Job(const PartsCase& one)
+      : PipelineOf({.stages = one.stages, .replicas = one.replicas},
+                   {.micro_batches = 3, .clip_norm = one.clip_norm, .seed = 5}, torch_sgd(0.5)) {
     torch::manual_seed(7);
     inputs = torch::randn({11, 6});
     targets = torch::arange(11) % 4;
   }
-
-  World world;
-  DeepNetwork network;
-  std::optional<Pipeline> pipeline;
   torch::Tensor inputs, targets;
 };
 
@@ -35,24 +30,24 @@ TEST(Parts, equal_the_whole_step) {
   for (const PartsCase& one : {PartsCase{}, {3}, {2, 2}, {2, 1, 0.01}, {2, 2, 0.01}}) {
     Job whole(one), parts(one);
     for (int step = 0; step < 3; ++step) {
-      const double loss = whole.pipeline->train_step(whole.inputs, whole.targets).loss();
-      const StepResult result = parts.pipeline->forward_backward(parts.inputs, parts.targets);
+      const double loss = whole.train_step(whole.inputs, whole.targets).loss();
+      const StepResult result = parts.forward_backward(parts.inputs, parts.targets);
       EXPECT_EQ(loss, result.loss());
-      if (step != 1) parts.pipeline->reduce_gradients();  // step() does it where it was left out
-      parts.pipeline->step();
+      if (step != 1) parts.reduce_gradients();  // step() does it where it was left out
+      parts.step();
     }
-    expect_same(whole.pipeline->state(), parts.pipeline->state());
+    expect_same(whole.state(), parts.state());
   }
 }
 
 TEST(Parts, return_gradients_by_name_and_divide_them) {
   Job plain({3}), scaled({3});
-  plain.pipeline->forward_backward(plain.inputs, plain.targets);
-  plain.pipeline->reduce_gradients();
-  scaled.pipeline->forward_backward(scaled.inputs, scaled.targets);
-  scaled.pipeline->reduce_gradients(4);
-  const auto gradients = plain.pipeline->local_gradients(), quarter = scaled.pipeline->local_gradients();
-  ASSERT_EQ(gradients.size(), plain.pipeline->state().size());
+  plain.forward_backward(plain.inputs, plain.targets);
+  plain.reduce_gradients();
+  scaled.forward_backward(scaled.inputs, scaled.targets);
+  scaled.reduce_gradients(4);
+  const auto gradients = plain.local_gradients(), quarter = scaled.local_gradients();
+  ASSERT_EQ(gradients.size(), plain.state().size());
   for (const auto& [name, gradient] : gradients) EXPECT_TRUE(gradient.equal(quarter.at(name) * 4)) << name;
   EXPECT_GT(gradients.at("first.weight").norm().item<double>(), 0);
 }
@@ -84,30 +79,31 @@ TEST(Parts, are_not_changed_by_reading_gradients) {
 TEST(Parts, keep_their_gradients_during_an_evaluation) {
   Job undisturbed({2}), evaluated({2});
   for (Job* job : {&undisturbed, &evaluated}) {
-    job->pipeline->forward_backward(job->inputs, job->targets);
-    if (job == &evaluated) job->pipeline->evaluate(job->inputs, job->targets).wait();
-    job->pipeline->step();
+    job->forward_backward(job->inputs, job->targets);
+    if (job == &evaluated) job->evaluate(job->inputs, job->targets).wait();
+    job->step();
   }
-  expect_same(undisturbed.pipeline->state(), evaluated.pipeline->state());
+  expect_same(undisturbed.state(), evaluated.state());
 }
 
 TEST(Parts, in_another_order_are_an_error) {
   Job job({2});
-  EXPECT_THROW(job.pipeline->step(), ConfigError);
-  EXPECT_THROW(job.pipeline->reduce_gradients(), ConfigError);
-  EXPECT_THROW(job.pipeline->local_gradients(), ConfigError);
-  job.pipeline->forward_backward(job.inputs, job.targets);
-  EXPECT_THROW(job.pipeline->train_step(job.inputs, job.targets), ConfigError);
-  EXPECT_THROW(job.pipeline->reduce_gradients(0), ConfigError);
-  job.pipeline->reduce_gradients();
-  EXPECT_THROW(job.pipeline->reduce_gradients(), ConfigError);
-  EXPECT_THROW(job.pipeline->forward_backward(job.inputs, job.targets), ConfigError);
-  job.pipeline->step();
+  EXPECT_THROW(job.step(), ConfigError);
+  EXPECT_THROW(job.reduce_gradients(), ConfigError);
+  EXPECT_THROW(job.local_gradients(), ConfigError);
+  job.forward_backward(job.inputs, job.targets);
+  EXPECT_THROW(job.train_step(job.inputs, job.targets), ConfigError);
+  for (const int calls : {0, 2}) EXPECT_THROW(job.update_every(calls), ConfigError) << calls;
+  EXPECT_THROW(job.reduce_gradients(0), ConfigError);
+  job.reduce_gradients();
+  EXPECT_THROW(job.reduce_gradients(), ConfigError);
+  EXPECT_THROW(job.forward_backward(job.inputs, job.targets), ConfigError);
+  job.step();
 }
 
 TEST(Parts, report_the_norm_before_clipping) {
   Job whole({2, 1, 0.01});
-  const double norm = whole.pipeline->train_step(whole.inputs, whole.targets).gradient_norm();
+  const double norm = whole.train_step(whole.inputs, whole.targets).gradient_norm();
   EXPECT_GT(norm, 0.01);
 }
 

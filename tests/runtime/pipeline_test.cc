@@ -9,7 +9,7 @@
 #include "penstock/trace/account.h"
 #include "tests/base/error_text.h"
 #include "tests/runtime/small_job.h"
-#include "tests/support/expect_same.h"
+#include "tests/runtime/trained.h"
 #include "tests/support/pipeline_of.h"
 
 namespace penstock::test::pipeline_test {
@@ -24,24 +24,20 @@ torch::Tensor targets_of(std::int64_t samples) {
   return torch::randint(0, 4, {samples}, torch::kInt64);
 }
 
-/// Three steps of `network` over `stages` ranks: every loss, then every parameter.
+/// Three steps of a new network.
 template <class Network>
-Trained train(int stages, const std::string& partition, int micro_batches = 3) {
+Trained train_on(int stages, const std::string& partition, int micro_batches = 3) {
   PipelineOf<Network> pipeline({.stages = stages}, {.micro_batches = micro_batches, .partition = partition, .seed = 2},
                                torch_sgd(0.1));
-  Trained trained;
-  for (int step = 0; step < 3; ++step)
-    trained.losses.push_back(pipeline.train_step(inputs_of(8), targets_of(8)).loss());
-  trained.state = pipeline.state();
-  return trained;
+  return train(pipeline, inputs_of(8), targets_of(8));
 }
 
 template <class Network>
 void expect_equal_on(int stages, const std::string& partition) {
-  const Trained alone = train<Network>(1, "uniform");
-  expect_same(alone, train<Network>(stages, partition), partition);
-  EXPECT_LT(alone.losses.back(), alone.losses.front());
-  EXPECT_FALSE(alone.state.empty());
+  const Trained whole = train_on<Network>(1, "uniform");
+  expect_same(whole, train_on<Network>(stages, partition));
+  EXPECT_LT(whole.losses.back(), whole.losses.front());
+  EXPECT_FALSE(whole.state.empty());
 }
 
 struct InPlace : Cell {
@@ -67,7 +63,7 @@ struct InPlaceWithReader : Cell {
 };
 
 TEST(InPlaceLayers, are_an_error_where_another_layer_reads_their_input) {
-  const std::string message = test::error_text<RankFailure>([&] { train<InPlaceWithReader>(1, "uniform"); });
+  const std::string message = test::error_text<RankFailure>([&] { train_on<InPlaceWithReader>(1, "uniform"); });
   EXPECT_TRUE(test::says(message, "'relu' changes a value in place", "that 'b' reads afterwards")) << message;
 }
 
@@ -76,10 +72,8 @@ TEST(InPlaceLayers, do_not_change_the_callers_batch) {
     Layer relu = add("relu", [] { return torch::nn::ReLU(torch::nn::ReLUOptions(true)); });
     Layer a = add("a", [] { return torch::nn::Linear(12, 4); });
     Value forward(Value x) override { return a(relu(x)); }
-  } network;
-  World world({.stages = 1});
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  };
+  PipelineOf<First> pipeline({.stages = 1}, {.micro_batches = 2}, torch_sgd(0.1));
   const torch::Tensor inputs = inputs_of(8), before = inputs.clone();
   for (int step = 0; step < 3; ++step) pipeline.train_step(inputs, targets_of(8)).loss();
   EXPECT_TRUE(torch::equal(inputs, before));
@@ -93,29 +87,11 @@ struct UsedTwice : Cell {
 };
 
 TEST(LayersUsedTwice, have_a_gradient_for_each_use) {
-  const auto [losses, parameters] = train<UsedTwice>(1, "uniform", 1);
-  // The same in plain torch.
-  PipelineOf<UsedTwice> pipeline({.stages = 1}, {.micro_batches = 1, .seed = 2});
-  const auto initial = pipeline.state();
-  torch::nn::Linear in(12, 16), shared(16, 16), out(16, 4);
-  std::vector<torch::Tensor> plain = {in->weight, in->bias, shared->weight, shared->bias, out->weight, out->bias};
-  const std::vector<std::string> names = {"in.weight",   "in.bias",    "shared.weight",
-                                          "shared.bias", "out.weight", "out.bias"};
-  {
-    torch::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < plain.size(); ++i) plain[i].copy_(initial.at(names[i]));
-  }
-  torch::optim::SGD optimizer(plain, 0.1);
-  for (int step = 0; step < 3; ++step) {
-    optimizer.zero_grad();
-    torch::Tensor x = in(inputs_of(8));
-    x = torch::relu(shared(torch::relu(shared(x))));
-    torch::nn::functional::cross_entropy(out(x), targets_of(8)).backward();
-    optimizer.step();
-  }
-  for (std::size_t i = 0; i < plain.size(); ++i)
-    EXPECT_LE((plain[i] - parameters.at(names[i])).norm().item<double>(), 1e-5 * plain[i].norm().item<double>())
-        << names[i];
+  UsedTwice plain;
+  const auto loss = [&] {
+    return torch::nn::functional::cross_entropy(plain(Value(inputs_of(8))).tensor(), targets_of(8));
+  };
+  expect_close(train_plainly(plain, loss, {.seed = 2}), train_on<UsedTwice>(1, "uniform", 1));
 }
 
 TEST(LayersUsedTwice, are_tied_across_stages) { expect_equal_on<UsedTwice>(2, "shared_2"); }
@@ -128,7 +104,7 @@ struct NormUsedTwice : Cell {
 };
 
 TEST(LayersUsedTwice, with_running_statistics_on_two_stages_are_an_error) {
-  const std::string text = test::error_text<ScheduleError>([&] { train<NormUsedTwice>(2, "norm_2"); });
+  const std::string text = test::error_text<ScheduleError>([&] { train_on<NormUsedTwice>(2, "norm_2"); });
   EXPECT_NE(text.find("'norm' is used on stage 0 and, as 'norm_2', on stage 1, and has buffers"), std::string::npos)
       << text;
 }
@@ -153,9 +129,7 @@ TEST(Skips, are_sent_directly_to_the_stage_that_reads_them) {
 }
 
 TEST(Links, without_gradients_have_no_backward_messages) {
-  World world({.stages = 2});
-  SmallNetwork network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "a"});  // stage 0: flatten alone
+  PipelineOf<SmallNetwork> pipeline({.stages = 2}, {.micro_batches = 2, .partition = "a"});  // stage 0: only flatten
   const std::string text = write_schedule(pipeline.schedule());
   EXPECT_EQ(text.find("SEND_B"), std::string::npos) << text;
   expect_equal_on<SmallNetwork>(2, "a");
@@ -173,27 +147,12 @@ TEST(Sequential, is_accepted_as_a_network) {
   EXPECT_NEAR(pipeline.train_step(inputs_of(8), targets_of(8)).loss(), whole, 1e-5);
 }
 
-TEST(Evaluate, does_not_affect_training) {
-  const auto run = [](bool evaluating) {
-    PipelineOf<SmallNetwork> pipeline({.stages = 2}, {.micro_batches = 3, .seed = 2}, torch_sgd(0.1));
-    std::vector<double> losses;
-    for (int step = 0; step < 3; ++step) {
-      if (evaluating) {
-        const StepResult seen = pipeline.evaluate(inputs_of(7), targets_of(7), {correct});
-        EXPECT_EQ(seen.weight(), 7);
-        EXPECT_GE(seen.metrics().at(0), 0);
-      }
-      losses.push_back(pipeline.train_step(inputs_of(8), targets_of(8)).loss());
-    }
-    return losses;
-  };
-  EXPECT_EQ(run(true), run(false));
-}
-
 TEST(Evaluate, equals_the_loss_of_the_next_step) {
   PipelineOf<SmallNetwork> pipeline({.stages = 3, .replicas = 2}, {.micro_batches = 2}, torch_sgd(0.1));
-  const double seen = pipeline.evaluate(inputs_of(8), targets_of(8)).loss();
-  EXPECT_EQ(pipeline.train_step(inputs_of(8), targets_of(8)).loss(), seen);
+  const StepResult seen = pipeline.evaluate(inputs_of(8), targets_of(8), {correct});
+  EXPECT_EQ(seen.weight(), 8);
+  EXPECT_GE(seen.metrics().at(0), 0);
+  EXPECT_EQ(pipeline.train_step(inputs_of(8), targets_of(8)).loss(), seen.loss());
 }
 
 TEST(Pipelines, share_a_world) {
@@ -287,15 +246,14 @@ TEST(Traces, contain_every_instruction_of_every_rank) {
     ASSERT_EQ(trace.ranks[r].size(), 4u);
     Order seen;
     for (const Span& span : trace.ranks[r].back().spans) seen.push_back(span.instruction);
-    Order expected = trace.schedule.orders[r / 2];
     // A receive is recorded where a rank waits for it, which may be after other instructions: compare as sets.
-    const auto instructions = [](Order order) {
+    const auto instructions = [](const Order& order) {
       std::vector<std::string> all;
       for (const Instruction& i : order) all.push_back(to_string(i));
       std::sort(all.begin(), all.end());
       return all;
     };
-    EXPECT_EQ(instructions(seen), instructions(expected)) << "rank " << r;
+    EXPECT_EQ(instructions(seen), instructions(trace.schedule.orders[r / 2])) << "rank " << r;
   }
   EXPECT_NO_THROW(account(trace));
 }

@@ -15,8 +15,6 @@
 namespace penstock::test::pipeline_weights_test {
 namespace {
 
-using State = std::map<std::string, torch::Tensor>;
-
 /// The same training by Penstock and in plain LibTorch, from the same state.
 struct Network : Cell {
   Layer first = add("first", [] { return torch::nn::Linear(6, 8); });
@@ -34,36 +32,29 @@ struct Plain : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) { return last(torch::relu(second(torch::relu(norm(first(x)))))); }
 };
 
-struct Job {
-  explicit Job(const WorldOptions& where = {}, PipelineOptions options = {}) : world(where) {
-    options.seed = 3;
-    pipeline.emplace(world, network, cross_entropy, options);
+struct Job : PipelineOf<Network> {
+  explicit Job(const WorldOptions& where = {}, std::optional<double> clip_norm = std::nullopt)
+      : PipelineOf(where, {.clip_norm = clip_norm, .seed = 3}) {
     torch::manual_seed(7);
     inputs = torch::randn({12, 6});
     targets = torch::arange(12) % 4;
   }
-  World world;
-  Network network;
-  std::optional<Pipeline> pipeline;
+  void train(int steps = 1) {
+    for (int step = 0; step < steps; ++step) train_step(inputs, targets).wait();
+  }
   torch::Tensor inputs, targets;
 };
 
-void expect_close(const State& a, const State& b, const std::string& what = "") {
-  ASSERT_EQ(a.size(), b.size()) << what;
-  for (const auto& [name, value] : a)
-    EXPECT_TRUE(torch::allclose(value, b.at(name), 1e-5, 1e-6)) << what << " " << name << "\n" << value - b.at(name);
-}
-
-State state_of(torch::nn::Module& module) {
-  State state;
+NamedTensors state_of(torch::nn::Module& module) {
+  NamedTensors state;
   for (auto& item : module.named_parameters()) state[item.key()] = item.value().detach().clone();
   return state;
 }
 
 /// The network of `job`, and the function of a plain loop after the backward pass of each step.
-State plain_loop(Job& job, int steps, const std::function<std::function<void(int)>(Plain&)>& prepare) {
+NamedTensors plain_loop(Job& job, int steps, const std::function<std::function<void(int)>(Plain&)>& prepare) {
   Plain plain;
-  job.pipeline->copy_state_to(plain);
+  job.copy_state_to(plain);
   const auto update = prepare(plain);
   for (int step = 0; step < steps; ++step) {
     plain.zero_grad();
@@ -99,16 +90,16 @@ template <class Make>
 void expect_as_plain(const Make& make) {
   for (const int stages : {1, 3}) {
     Job job({.stages = stages});
-    const State plain = plain_loop(job, 4, [&](Plain& network) {
+    const NamedTensors plain = plain_loop(job, 4, [&](Plain& network) {
       return [optimizer = std::shared_ptr(optimizer_factory(make)([&] {
                 std::vector<NamedParameter> all;
                 for (auto& item : network.named_parameters()) all.push_back({item.key(), item.value()});
                 return all;
               }()))](int) { optimizer->step(); };
     });
-    job.pipeline->optimize_with(make);
-    for (int step = 0; step < 4; ++step) job.pipeline->train_step(job.inputs, job.targets);
-    expect_same(job.pipeline->state(), plain, say(stages, " stages"));
+    job.optimize_with(make);
+    job.train(4);
+    expect_same(job.state(), plain, say(stages, " stages"));
   }
 }
 
@@ -125,7 +116,7 @@ TEST(PipelineOptimizers, of_torch_and_of_the_user_equal_a_plain_loop) {
 TEST(PipelineOptimizers, lbfgs_is_an_error_with_the_reason) {
   Job job;
   const std::string text =
-      error_text<ConfigError>([&] { job.pipeline->optimize_with([](auto p) { return torch::optim::LBFGS(p, 1.0); }); });
+      error_text<ConfigError>([&] { job.optimize_with([](auto p) { return torch::optim::LBFGS(p, 1.0); }); });
   EXPECT_TRUE(says(text, "LBFGS", "closure", "whole network", "Adam or SGD")) << text;
 }
 
@@ -155,7 +146,7 @@ auto adamw_of(double rate, double decay) {
 TEST(ParameterGroups, equal_a_plain_loop_with_groups_under_a_learning_rate_schedule) {
   for (const int stages : {1, 2, 4}) {
     Job job({.stages = stages});
-    const State plain = plain_loop(job, 5, [&](Plain& network) {
+    const NamedTensors plain = plain_loop(job, 5, [&](Plain& network) {
       std::vector<torch::Tensor> none, last, rest;
       for (auto& item : network.named_parameters())
         (item.value().dim() < 2 ? none : item.key() == "last.weight" ? last : rest).push_back(item.value());
@@ -174,33 +165,33 @@ TEST(ParameterGroups, equal_a_plain_loop_with_groups_under_a_learning_rate_sched
         three->rest.step();
       };
     });
-    job.pipeline->optimize_with(
+    job.optimize_with(
         ParameterGroups(adamw_of(0.01, 0.2)).add(no_decay, adamw_of(0.01, 0)).add("last.*", adamw_of(0.001, 0.5)));
     for (int step = 0; step < 5; ++step) {
-      job.pipeline->set_learning_rate(0.01 * (step + 1));
-      job.pipeline->train_step(job.inputs, job.targets);
+      job.set_learning_rate(0.01 * (step + 1));
+      job.train_step(job.inputs, job.targets);
     }
-    expect_same(job.pipeline->state(), plain, say(stages, " stages"));
+    expect_same(job.state(), plain, say(stages, " stages"));
   }
 }
 
 TEST(ParameterGroups, a_pattern_without_a_match_is_an_error) {
   Job job;
   const std::string text =
-      error_text<ConfigError>([&] { job.pipeline->optimize_with(ParameterGroups(sgd()).add("lost.*", sgd())); });
+      error_text<ConfigError>([&] { job.optimize_with(ParameterGroups(sgd()).add("lost.*", sgd())); });
   EXPECT_TRUE(says(text, "'lost.*'", "no parameter", "nearest")) << text;
-  EXPECT_NO_THROW(job.pipeline->optimize_with(ParameterGroups(sgd()).add("*.b?as", sgd({.learning_rate = 0}))));
-  const State before = job.pipeline->state();
-  job.pipeline->train_step(job.inputs, job.targets).wait();
-  for (const auto& [name, value] : job.pipeline->state())
+  EXPECT_NO_THROW(job.optimize_with(ParameterGroups(sgd()).add("*.b?as", sgd({.learning_rate = 0}))));
+  const NamedTensors before = job.state();
+  job.train();
+  for (const auto& [name, value] : job.state())
     EXPECT_EQ(value.equal(before.at(name)), name.ends_with(".bias")) << name;
 }
 
 TEST(GradientHook, receives_gradients_before_clipping) {
-  std::optional<State> first;
+  std::optional<NamedTensors> first;
   for (const auto& [stages, replicas] : {std::pair(1, 1), {2, 1}, {4, 1}}) {
-    Job job({.stages = stages, .replicas = replicas}, {.clip_norm = 0.05});
-    const State plain = plain_loop(job, 3, [](Plain& network) {
+    Job job({.stages = stages, .replicas = replicas}, 0.05);
+    const NamedTensors plain = plain_loop(job, 3, [](Plain& network) {
       return [&network, sgd = std::make_shared<torch::optim::SGD>(network.parameters(), 0.1)](int) {
         for (auto& item : network.named_parameters())
           if (item.key() == "first.weight") item.value().mutable_grad() = item.value().grad() * 0;
@@ -210,14 +201,14 @@ TEST(GradientHook, receives_gradients_before_clipping) {
     });
     std::mutex mutex;
     std::set<std::string> seen;
-    job.pipeline->optimize_with([](auto p) { return torch::optim::SGD(p, 0.1); });
-    job.pipeline->add_gradient_hook([&](const std::string& name, const torch::Tensor& gradient) {
+    job.optimize_with([](auto p) { return torch::optim::SGD(p, 0.1); });
+    job.add_gradient_hook([&](const std::string& name, const torch::Tensor& gradient) {
       std::lock_guard lock(mutex);
       seen.insert(name);
       return name == "first.weight" ? gradient * 0 : torch::Tensor();
     });
-    for (int step = 0; step < 3; ++step) job.pipeline->train_step(job.inputs, job.targets);
-    const State state = job.pipeline->state();
+    job.train(3);
+    const NamedTensors state = job.state();
     EXPECT_EQ(seen.size(), 8u);
     expect_close(state, plain);
     if (!first) first = state;
@@ -227,17 +218,17 @@ TEST(GradientHook, receives_gradients_before_clipping) {
 
 TEST(GradientHook, returning_another_shape_fails_the_step) {
   Job job({.stages = 2});
-  job.pipeline->optimize_with(sgd());
-  job.pipeline->add_gradient_hook([](const std::string&, const torch::Tensor& gradient) { return gradient.sum(); });
-  const std::string text = error_text<Failure>([&] { job.pipeline->train_step(job.inputs, job.targets).wait(); });
+  job.optimize_with(sgd());
+  job.add_gradient_hook([](const std::string&, const torch::Tensor& gradient) { return gradient.sum(); });
+  const std::string text = error_text<Failure>([&] { job.train(); });
   EXPECT_TRUE(says(text, "gradient hook", "shape []")) << text;
 }
 
 TEST(Average, equals_that_of_a_plain_loop) {
   for (const int stages : {1, 3}) {
     Job job({.stages = stages});
-    State average;
-    const State plain = plain_loop(job, 4, [&](Plain& network) {
+    NamedTensors average;
+    const NamedTensors plain = plain_loop(job, 4, [&](Plain& network) {
       average = state_of(network);
       return [&, sgd = std::make_shared<torch::optim::SGD>(network.parameters(), 0.5)](int) {
         sgd->step();
@@ -245,22 +236,22 @@ TEST(Average, equals_that_of_a_plain_loop) {
         for (auto& item : network.named_parameters()) average.at(item.key()).lerp_(item.value(), 1 - 0.9);
       };
     });
-    EXPECT_THROW(WeightAverage(*job.pipeline, 1), ConfigError);
-    job.pipeline->optimize_with([](auto p) { return torch::optim::SGD(p, 0.5); });
-    WeightAverage weights(*job.pipeline, 0.9);
-    for (int step = 0; step < 4; ++step) job.pipeline->train_step(job.inputs, job.targets);
+    EXPECT_THROW(WeightAverage(job, 1), ConfigError);
+    job.optimize_with([](auto p) { return torch::optim::SGD(p, 0.5); });
+    WeightAverage weights(job, 0.9);
+    job.train(4);
     expect_same(weights.state(), average, "average");
-    expect_same(job.pipeline->state(), plain, "weights");
+    expect_same(job.state(), plain, "weights");
 
-    const double loss = job.pipeline->evaluate(job.inputs, job.targets).loss();
+    const double loss = job.evaluate(job.inputs, job.targets).loss();
     weights.use(true);
-    expect_same(job.pipeline->state(), average, "in use");
-    EXPECT_NE(job.pipeline->evaluate(job.inputs, job.targets).loss(), loss);
-    const std::string text = error_text<ConfigError>([&] { job.pipeline->train_step(job.inputs, job.targets); });
+    expect_same(job.state(), average, "in use");
+    EXPECT_NE(job.evaluate(job.inputs, job.targets).loss(), loss);
+    const std::string text = error_text<ConfigError>([&] { job.train_step(job.inputs, job.targets); });
     EXPECT_TRUE(says(text, "use(false)")) << text;
     weights.use(false);
-    EXPECT_EQ(job.pipeline->evaluate(job.inputs, job.targets).loss(), loss);
-    job.pipeline->train_step(job.inputs, job.targets).wait();
+    EXPECT_EQ(job.evaluate(job.inputs, job.targets).loss(), loss);
+    job.train();
   }
 }
 
@@ -288,12 +279,12 @@ TEST(Gathered, several_calls_equal_one_step_over_their_batches) {
           return pipeline.state();
         };
         const auto part = [&](const torch::Tensor& x, int i) { return x.narrow(0, 4 * i, 4); };
-        const State whole = train(
+        const NamedTensors whole = train(
             [&](Pipeline& pipeline) {
               for (int step = 0; step < 2; ++step) pipeline.train_step(inputs, targets);
             },
             6);
-        const State by_parts = train(
+        const NamedTensors by_parts = train(
             [&](Pipeline& pipeline) {
               for (int step = 0; step < 2; ++step) {
                 for (int i = 0; i < 3; ++i) {
@@ -304,7 +295,7 @@ TEST(Gathered, several_calls_equal_one_step_over_their_batches) {
               }
             },
             2);
-        const State by_steps = train(
+        const NamedTensors by_steps = train(
             [&](Pipeline& pipeline) {
               pipeline.update_every(3);
               for (int step = 0; step < 6; ++step) {
@@ -314,22 +305,21 @@ TEST(Gathered, several_calls_equal_one_step_over_their_batches) {
             },
             2);
         const std::string what = say(stages, " x ", replicas, reduction == Reduction::sum ? " sum" : " mean");
-        expect_close(whole, by_parts, what);
+        expect_close(whole, by_parts);
         expect_same(by_parts, by_steps, what);
       }
 }
 
 TEST(Gathered, calls_of_different_sizes_are_weighted_by_their_samples) {
   Job whole, parts;
-  for (Job* job : {&whole, &parts}) job->pipeline->optimize_with([](auto p) { return torch::optim::SGD(p, 0.2); });
-  whole.pipeline->train_step(whole.inputs, whole.targets);
-  parts.pipeline->forward_backward(parts.inputs.narrow(0, 0, 9), parts.targets.narrow(0, 0, 9));
-  const double loss =
-      parts.pipeline->forward_backward(parts.inputs.narrow(0, 9, 3), parts.targets.narrow(0, 9, 3)).loss();
+  for (Job* job : {&whole, &parts}) job->optimize_with([](auto p) { return torch::optim::SGD(p, 0.2); });
+  whole.train_step(whole.inputs, whole.targets);
+  parts.forward_backward(parts.inputs.narrow(0, 0, 9), parts.targets.narrow(0, 0, 9));
+  const double loss = parts.forward_backward(parts.inputs.narrow(0, 9, 3), parts.targets.narrow(0, 9, 3)).loss();
   EXPECT_NEAR(loss, 1.4, 0.6) << "of its own batch, not of all";
-  EXPECT_THROW(parts.pipeline->update_every(2), ConfigError);
-  parts.pipeline->step();
-  expect_close(whole.pipeline->state(), parts.pipeline->state());
+  EXPECT_THROW(parts.update_every(2), ConfigError);
+  parts.step();
+  expect_close(whole.state(), parts.state());
 }
 
 /// With statistics and dropout, which differ between training and evaluation mode.
@@ -380,7 +370,7 @@ TEST(Cell, is_a_module_and_receives_the_trained_weights) {
 
 TEST(Cell, rejects_a_state_that_does_not_match) {
   Modes network;
-  State state = network.named_state();
+  NamedTensors state = network.named_state();
   EXPECT_NO_THROW(network.load_state(state));
   state["head.oux.weight"] = torch::zeros({4, 8});
   EXPECT_TRUE(

@@ -1,14 +1,11 @@
-// A network trained for three steps and its results, for the runtime tests to compare.
+// Trainings by a pipeline and by LibTorch without one, for tests to compare.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <string>
+#include <functional>
 
 #include "penstock/penstock.h"
 #include "tests/runtime/split_1f1b.h"
 #include "tests/support/expect_same.h"
-#include "tests/support/trained.h"
 
 namespace penstock::test {
 
@@ -18,7 +15,15 @@ struct Training {
   PipelineOptions options = {};
 };
 
-/// `settings` may set annotations.
+/// Steps of a pipeline on one batch.
+inline Trained train(Pipeline& pipeline, const BatchTensors& inputs, const BatchTensors& targets, int steps = 3) {
+  Trained trained;
+  for (int step = 0; step < steps; ++step) trained.losses.push_back(pipeline.train_step(inputs, targets).loss());
+  trained.state = pipeline.state();
+  return trained;
+}
+
+/// Three steps of a new network, and an evaluation. `settings` may set annotations.
 template <class Network>
 Trained train(
     const Training& how, const torch::Tensor& inputs, const std::function<void(Network&)>& settings = [](Network&) {}) {
@@ -27,23 +32,34 @@ Trained train(
   settings(network);
   Pipeline pipeline(world, network, cross_entropy, how.options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
-  Trained trained;
   const torch::Tensor targets = torch::arange(inputs.size(0)) % 4;
-  for (int step = 0; step < 3; ++step) trained.losses.push_back(pipeline.train_step(inputs, targets).loss());
+  Trained trained = train(pipeline, inputs, targets);
   trained.losses.push_back(pipeline.evaluate(inputs, targets).loss());
-  trained.state = pipeline.state();
   return trained;
 }
 
-/// Compares by norm, relative to at least `smallest`, for tensors that start at zero.
-inline void expect_close(const Trained& expected, const Trained& got, double relative, double smallest = 1e-3) {
-  ASSERT_EQ(expected.losses.size(), got.losses.size());
-  for (std::size_t i = 0; i < expected.losses.size(); ++i)
-    EXPECT_NEAR(expected.losses[i], got.losses[i], relative * (1 + std::abs(expected.losses[i])));
-  for (const auto& [name, value] : expected.state) {
-    const torch::Tensor wanted = value.to(torch::kFloat64), other = got.state.at(name).to(torch::kFloat64);
-    EXPECT_LE((wanted - other).norm().item<double>(), relative * (smallest + wanted.norm().item<double>())) << name;
+struct PlainTraining {
+  int steps = 3;
+  double rate = 0.1;
+  std::uint64_t seed = 0;  // of the initial values
+};
+
+/// Steps of LibTorch's autograd and SGD on a standalone network, of which `loss` returns the loss.
+inline Trained train_plainly(Cell& network, const std::function<torch::Tensor()>& loss, const PlainTraining& how = {}) {
+  std::vector<torch::Tensor> parameters;
+  for (const auto& [name, parameter] : network.named_parameters(how.seed))
+    if (parameter.requires_grad()) parameters.push_back(parameter);
+  torch::optim::SGD optimizer(parameters, how.rate);
+  Trained trained;
+  for (int step = 0; step < how.steps; ++step) {
+    optimizer.zero_grad();
+    const torch::Tensor of_step = loss();
+    of_step.backward();
+    optimizer.step();
+    trained.losses.push_back(of_step.item<double>());
   }
+  trained.state = network.named_state();
+  return trained;
 }
 
 }  // namespace penstock::test

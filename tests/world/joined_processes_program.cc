@@ -22,9 +22,7 @@ using namespace penstock;
 /// The loss of each of three steps; pairs differ by their schedule and by the seed of their data.
 std::vector<double> train(World& world, int pair) {
   Mlp network(MlpOptions{.inputs = 6, .hidden = {8, 8}, .classes = 3});
-  PipelineOptions settings;
-  settings.micro_batches = 3;
-  settings.schedule = pair == 0 ? "1f1b" : "zb-h1";
+  PipelineOptions settings{.micro_batches = 3, .schedule = pair == 0 ? "1f1b" : "zb-h1"};
   Pipeline pipeline(world, network, cross_entropy, settings);
   pipeline.optimize_with(sgd({.learning_rate = 0.1}));
   torch::manual_seed(pair);

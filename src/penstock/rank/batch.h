@@ -14,6 +14,7 @@
 #include "penstock/model/value.h"
 #include "penstock/rank/options.h"
 #include "penstock/rank/result.h"
+#include "penstock/transport/tag.h"
 #include "penstock/world/rank_context.h"
 
 namespace penstock {
