@@ -1,6 +1,7 @@
 // Helpers for tests of error messages.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace penstock::test {
@@ -14,6 +15,16 @@ std::string error_text(Call call) {
     return error.what();
   }
   return "[no error]";
+}
+
+/// What `call` returns; nothing if it throws an `Error`. Other exceptions propagate.
+template <class Error, class Call>
+auto accepted(Call call) -> std::optional<decltype(call())> {
+  try {
+    return call();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 /// True if `text` contains all of `parts`.

@@ -26,10 +26,6 @@ TEST(Ids, do_not_mix) {
   static_assert(!std::constructible_from<Rank, StageId>);
 }
 
-TEST(Ids, have_the_size_of_an_int) {
-  static_assert(sizeof(MicroBatch) == 4 && std::is_trivially_copyable_v<MicroBatch>);
-}
-
 TEST(Ids, count_and_compare) {
   constexpr StageId two(2);
   EXPECT_EQ(StageId().value(), 0);

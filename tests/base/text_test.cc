@@ -1,6 +1,15 @@
 #include "penstock/base/text.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "penstock/base/error.h"
+#include "tests/base/error_text.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock::text_test {
 namespace {
@@ -10,9 +19,8 @@ TEST(TextTable, columns_are_as_wide_as_their_widest_cell) {
             "rank      ms\n"
             "   0    1.25\n"
             "  10  100.50\n");
+  EXPECT_EQ(aligned({}), "");
 }
-
-TEST(TextTable, no_rows_give_no_text) { EXPECT_EQ(aligned({}), ""); }
 
 TEST(TextTable, numbers_have_fixed_decimals) {
   EXPECT_EQ(fixed(1.005, 1), "1.0");
@@ -73,5 +81,58 @@ TEST(Nearest, ignores_case_dashes_and_what_precedes_or_follows_the_name) {
   EXPECT_EQ(nearest("DualPipeV", schedules), "dualpipe-v");
   EXPECT_EQ(nearest("a_b", {"ab", "a-b", "a_b"}), "a_b") << "the name itself";
 }
+
+class ReadText : public testing::Test {
+ protected:
+  std::string write(const std::string& bytes) const {
+    test::write_bytes(folder_ / "a", bytes);
+    return folder_ / "a";
+  }
+  static std::string refusal(const std::string& path, const TextLimits& limits = {}) {
+    return test::error_text<DataError>([&] { read_text(path, limits); });
+  }
+
+  const test::TemporaryFolder folder_{"read_text"};
+};
+
+TEST_F(ReadText, reads_every_byte) {
+  for (const std::string& text : {std::string(), std::string("a\0b\r\n", 5), std::string(200'000, 'x')})
+    EXPECT_EQ(read_text(write(text)), text);
+  EXPECT_EQ(read_text(write("12345"), {.most_bytes = 5}), "12345");
+}
+
+TEST_F(ReadText, refuses_what_is_too_large_before_it_is_read) {
+  const std::string path = write("123456");
+  EXPECT_EQ(refusal(path, {.most_bytes = 5}), path + ": has 6 bytes: more than the 5 that are accepted");
+  std::filesystem::resize_file(path, std::uintmax_t{1} << 40);  // sparse: costs no disk
+  EXPECT_EQ(refusal(path), path + ": has 1099511627776 bytes: more than the 67108864 that are accepted");
+  EXPECT_EQ(refusal("/dev/zero", {.most_bytes = 100'000}),
+            "/dev/zero: has more than the 100000 bytes that are accepted");
+}
+
+TEST_F(ReadText, reads_a_pipe) {
+  const std::string path = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(path) << "through a pipe"; });
+  EXPECT_EQ(read_text(path), "through a pipe");
+  writer.join();
+}
+
+TEST_F(ReadText, names_what_cannot_be_read) {
+  const std::string folder = folder_.string(), absent = folder + "/absent";
+  EXPECT_EQ(refusal(absent), absent + ": cannot be opened: No such file or directory");
+  EXPECT_EQ(refusal(folder), folder + ": is a folder, and a file is expected there");
+  for (const std::string& path : {absent, folder})
+    EXPECT_EQ(refusal(path, {.expected = "a schedule file"}),
+              path + ": cannot be opened; a schedule file is expected there");
+}
+
+TEST_F(ReadText, the_name_precedes_errors_of_the_format) {
+  const std::string path = write("text");
+  EXPECT_EQ(read_file(path, [](const std::string& text) { return text.size(); }), 4u);
+  const auto refuse = [](const std::string&) -> int { throw DataError("no number"); };
+  EXPECT_EQ(test::error_text<DataError>([&] { read_file(path, refuse); }), path + ": no number");
+}
+
 }  // namespace
 }  // namespace penstock::text_test

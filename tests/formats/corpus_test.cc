@@ -2,11 +2,8 @@
 #include "tests/fuzz/checkpoint_input.h"
 #include "tests/fuzz/config_input.h"
 #include "tests/fuzz/data_input.h"
-#include "tests/fuzz/kernel_selection_input.h"
-#include "tests/fuzz/plan_input.h"
+#include "tests/fuzz/planning_input.h"
 #include "tests/fuzz/replay.h"
-#include "tests/fuzz/schedule_input.h"
-#include "tests/fuzz/trace_input.h"
 
 namespace penstock::corpus_test {
 namespace {

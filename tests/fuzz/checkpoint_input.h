@@ -14,6 +14,7 @@
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/checkpoint/manifest.h"
 #include "penstock/checkpoint/safetensors_header.h"
+#include "tests/base/error_text.h"
 #include "tests/support/temporary_folder.h"
 
 namespace penstock {
@@ -31,10 +32,7 @@ inline void remove_files(const test::TemporaryFolder& folder) {
 /// `text` is manifest.json, or the list of a process's files, without its first line, whose checksum no fuzzer would
 /// guess. A reader knows which of them it is by its name; here only a manifest has a format.
 inline void try_manifest(std::string_view text) {
-  try {
-    read_manifest(text, "the manifest");
-  } catch (const DataError&) {
-  }
+  test::accepted<DataError>([&] { return read_manifest(text, "the manifest"); });
   Manifest manifest;
   try {
     if (text.find("\"format\"") == std::string_view::npos) return static_cast<void>(read_file_records(sealed(text)));
@@ -51,15 +49,12 @@ inline void try_manifest(std::string_view text) {
 inline void try_safetensors(std::string_view text) {
   constexpr std::uint64_t some_bytes = 24;
   for (const std::uint64_t data_bytes : {std::uint64_t{0}, some_bytes}) {
-    SafetensorsHeader header;
-    try {
-      header = read_safetensors_header(text, data_bytes, "the file");
-    } catch (const DataError&) {
-      continue;
-    }
+    const auto header =
+        test::accepted<DataError>([&] { return read_safetensors_header(text, data_bytes, "the file"); });
+    if (!header) continue;
     std::vector<TensorBytes> tensors;
-    for (const TensorPlace& place : header.tensors) tensors.push_back({place.name, place.type, place.shape});
-    const SafetensorsHeader placed = place_tensors(tensors, header.metadata);
+    for (const TensorPlace& place : header->tensors) tensors.push_back({place.name, place.type, place.shape});
+    const SafetensorsHeader placed = place_tensors(tensors, header->metadata);
     const std::string prefix = safetensors_prefix(placed);
     const auto again = read_safetensors_header(std::string_view(prefix).substr(8), data_bytes, "the file");
     require<InternalError>(again == placed, "the header does not read back");
