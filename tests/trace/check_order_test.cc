@@ -84,28 +84,19 @@ TEST(CheckOrder, compares_shorter_steps_with_as_many_micro_batches_as_they_have)
   EXPECT_EQ(check_order(trace).steps, 1U);
 }
 
-TEST(CheckOrder, refuses_micro_batches_that_do_not_exist_before_it_takes_memory) {
+// Micro-batches that do not exist are refused before they take memory.
+TEST(CheckOrder, refuses_instructions_of_another_schedule) {
+  const auto with = [](int stage, int micro_batch) {
+    return changed("0F1", [=](auto&, auto span) {
+      span->instruction = Instruction::compute(Op::forward, StageId(stage), MicroBatch(micro_batch));
+    });
+  };
+  EXPECT_THROW(check_order(with(7, 0)), ScheduleError);
   for (const int number : {3, 30'000'000, std::numeric_limits<int>::max()})
-    EXPECT_THROW(check_order(changed("0F1",
-                                     [&](auto&, auto span) {
-                                       span->instruction =
-                                           Instruction::compute(Op::forward, StageId(0), MicroBatch(number));
-                                     })),
-                 ScheduleError)
-        << number;
-  Trace many = changed("0F1", [&](auto&, auto span) {
-    span->instruction = Instruction::compute(Op::forward, StageId(0), MicroBatch(30'000'000));
-  });
+    EXPECT_THROW(check_order(with(0, number)), ScheduleError) << number;
+  Trace many = with(0, 30'000'000);
   many.schedule.micro_batches = 40'000'000;
   EXPECT_THROW(check_order(many), ScheduleError);
-}
-
-TEST(CheckOrder, refuses_instructions_of_another_schedule) {
-  EXPECT_THROW(check_order(changed("0F0",
-                                   [](auto&, auto span) {
-                                     span->instruction = Instruction::compute(Op::forward, StageId(7), MicroBatch(0));
-                                   })),
-               ScheduleError);
 }
 
 }  // namespace

@@ -110,15 +110,13 @@ TEST(Chrome, names_ranks_stages_and_tracks) {
 }
 
 TEST(Chrome, refuses_to_write_unreadable_traces) {
-  Trace overlapping = made_trace({});
-  overlapping.ranks[0][0].spans[3].begin_ns -= 1;
-  EXPECT_THROW(write_trace(overlapping), DataError);
-  Trace rankless = made_trace({});
-  rankless.ranks.pop_back();
-  EXPECT_THROW(write_trace(rankless), DataError);
-  Trace early = made_trace({});
-  early.ranks[0][0].begin_ns = -1;
-  EXPECT_THROW(write_trace(early), DataError);
+  for (const auto spoil :
+       {+[](Trace& trace) { trace.ranks[0][0].spans[3].begin_ns -= 1; },  // they overlap
+        +[](Trace& trace) { trace.ranks.pop_back(); }, +[](Trace& trace) { trace.ranks[0][0].begin_ns = -1; }}) {
+    Trace trace = made_trace({});
+    spoil(trace);
+    EXPECT_THROW(write_trace(trace), DataError);
+  }
 }
 
 TEST(Chrome, a_setting_that_is_not_UTF_8_is_replaced) {
@@ -132,26 +130,17 @@ std::string error_text(std::string_view text) {
 }
 
 TEST(Chrome, refuses_files_that_are_no_trace) {
-  EXPECT_EQ(error_text(""), "the trace is not JSON: it is empty");
-  EXPECT_EQ(error_text("{\"traceEvents\":["),
-            "the trace is not JSON: it breaks off at line 1, column 17; truncated? Write or copy the file again");
-  EXPECT_TRUE(error_text("{\n \"a\": oops}").starts_with("the trace is not JSON: line 2, column 7: "))
-      << error_text("{\n \"a\": oops}");
-  EXPECT_TRUE(error_text("{\"a\": 1e999}").starts_with("the trace is not JSON: ")) << error_text("{\"a\": 1e999}");
-  EXPECT_TRUE(error_text("{\"a\": \"\xff\"}").starts_with("the trace is not JSON: line 1, column 8: "));
-  EXPECT_EQ(error_text("[]"), "the trace is not a JSON object");
-  EXPECT_EQ(error_text("{}"), "the trace has no penstock: this is not a trace that Penstock wrote");
-  EXPECT_EQ(error_text("{\"traceEvents\":[]}"), "the trace has no penstock: this is not a trace that Penstock wrote");
-  EXPECT_EQ(error_text("{\"penstock\":{\"format\":\"1\"}}"), "the trace's penstock.format is not a number >= 0");
-  EXPECT_EQ(error_text("{\"penstock\":{\"format\":2}}"), "the trace is of format 2, and this Penstock reads format 1");
-}
-
-/// The error for the golden file after `change`.
-template <class Change>
-std::string complaint_after(Change&& change) {
-  json document = json::parse(write_trace(golden_trace()));
-  change(document);
-  return error_text(document.dump());
+  using Case = std::pair<const char*, const char*>;
+  for (const auto& [text, complaint] :
+       {Case{"", "is not JSON: it is empty"},
+        Case{R"({"traceEvents":[)", "is not JSON: it breaks off at line 1, column 17; truncated?"},
+        Case{"{\n \"a\": oops}", "is not JSON: line 2, column 7: "}, Case{R"({"a": 1e999})", "is not JSON: "},
+        Case{"{\"a\": \"\xff\"}", "is not JSON: line 1, column 8: "}, Case{"[]", "is not a JSON object"},
+        Case{"{}", "has no penstock: this is not a trace that Penstock wrote"},
+        Case{R"({"traceEvents":[]})", "has no penstock: this is not a trace that Penstock wrote"},
+        Case{R"({"penstock":{"format":"1"}})", "'s penstock.format is not a number >= 0"},
+        Case{R"({"penstock":{"format":2}})", "is of format 2, and this Penstock reads format 1"}})
+    EXPECT_TRUE(test::says(error_text(text), "the trace", complaint)) << error_text(text);
 }
 
 TEST(Chrome, reports_truncation_at_every_length) {
@@ -184,32 +173,27 @@ TEST(Chrome, detects_every_changed_value) {
 }
 
 TEST(Chrome, names_the_changed_place) {
-  EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"][24]["pid"] = 9; }),
-            "the trace's traceEvents.24.pid is 9, but there are 2 ranks");
-  EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"].erase(24); }),
-            "the trace's traceEvents.24 comes before the first step of rank 0");
-  EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"][25]["cat"] = "rest"; }),
-            "the trace's traceEvents.25.cat is 'rest', which is not an activity");
-  EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"][25]["args"].erase("end_ns"); }),
-            "the trace has no traceEvents.25.args.end_ns: this is not a trace that Penstock wrote");
-  EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"][25]["args"]["begin_ns"] = std::uint64_t{1} << 63; }),
-            "the trace's traceEvents.25.args.begin_ns is not a whole number");
-  EXPECT_EQ(complaint_after([](json& d) { d["penstock"]["replicas"] = 3; }),
-            "the trace's event 0 is not what Penstock writes there: "
-            "{\"args\":{\"name\":\"rank 0 (stage 0, replica 0)\"},\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0}");
-  EXPECT_EQ(complaint_after([](json& d) { d["penstock"]["replicas"] = 0; }),
-            "the trace has 0 replicas: 1 to 1000000 are possible");
-  EXPECT_EQ(complaint_after([](json& d) { d["penstock"]["replicas"] = 999'999; }),
-            "the trace has 64 events for 1999998 ranks");
-  EXPECT_EQ(complaint_after([](json& d) { d["penstock"]["note"] = "mine"; }),
-            "the trace's penstock object is not what Penstock writes for it");
-  EXPECT_EQ(complaint_after([](json& d) { d["note"] = "mine"; }),
-            "the trace holds more than displayTimeUnit (ms), penstock and traceEvents");
-  EXPECT_EQ(complaint_after([](json& d) {
-              d["traceEvents"].push_back({{"ph", "i"}});
-            }),
-            "the trace holds 65 events, but Penstock writes 64");
-  EXPECT_EQ(complaint_after([](json& d) { d["penstock"]["schedule"] = "penstock schedule 2"; }).substr(0, 6), "line 1");
+  const json whole = json::parse(write_trace(golden_trace()));
+  const auto complaint_after = [&](const json& patch) { return error_text(whole.patch(patch).dump()); };
+  const auto with = [](const char* path, const json& value) {
+    return json::array({json{{"op", "add"}, {"path", path}, {"value", value}}});
+  };
+  const auto without = [](const char* path) { return json::array({json{{"op", "remove"}, {"path", path}}}); };
+  const std::vector<std::pair<json, std::string>> cases{
+      {with("/traceEvents/24/pid", 9), "the trace's traceEvents.24.pid is 9, but there are 2 ranks"},
+      {without("/traceEvents/24"), "the trace's traceEvents.24 comes before the first step of rank 0"},
+      {with("/traceEvents/25/cat", "rest"), "the trace's traceEvents.25.cat is 'rest', which is not an activity"},
+      {without("/traceEvents/25/args/end_ns"), "the trace has no traceEvents.25.args.end_ns: "},
+      {with("/traceEvents/25/args/begin_ns", std::uint64_t{1} << 63), "traceEvents.25.args.begin_ns is not a whole"},
+      {with("/penstock/replicas", 3), "the trace's event 0 is not what Penstock writes there: {\"args\":{\"name\":"},
+      {with("/penstock/replicas", 0), "the trace has 0 replicas: 1 to 1000000 are possible"},
+      {with("/penstock/replicas", 999'999), "the trace has 64 events for 1999998 ranks"},
+      {with("/penstock/note", "mine"), "the trace's penstock object is not what Penstock writes for it"},
+      {with("/note", "mine"), "the trace holds more than displayTimeUnit (ms), penstock and traceEvents"},
+      {with("/traceEvents/-", {{"ph", "i"}}), "the trace holds 65 events, but Penstock writes 64"},
+      {with("/penstock/schedule", "penstock schedule 2"), "line 1"}};
+  for (const auto& [patch, complaint] : cases)
+    EXPECT_TRUE(test::says(complaint_after(patch), complaint)) << complaint_after(patch);
 }
 
 }  // namespace

@@ -19,6 +19,13 @@ struct MadeRun {
 
 inline std::int64_t ns_of(double ms) { return std::llround(ms * 1e6); }
 
+/// Lets a rank's step begin and end later.
+inline void delay(RankStep& step, std::int64_t by_ns) {
+  step.begin_ns += by_ns;
+  step.end_ns += by_ns;
+  for (Span& span : step.spans) span.begin_ns += by_ns, span.end_ns += by_ns;
+}
+
 /// One rank's step, which begins at 0. `slots` are the compute and STEP instructions of `order`, with their times in
 /// ms.
 inline RankStep made_step(const Order& order, const std::vector<Slot>& slots, double scale, double message_ms) {
@@ -58,12 +65,7 @@ inline Trace made_trace(const MadeRun& run) {
       const std::size_t rank = world / static_cast<std::size_t>(run.replicas);
       RankStep step = made_step(trace.schedule.orders[rank], simulation.slots[rank], scale, run.costs.message);
       step.step = static_cast<std::uint64_t>(i + 1);
-      step.begin_ns += begin;
-      step.end_ns += begin;
-      for (Span& span : step.spans) {
-        span.begin_ns += begin;
-        span.end_ns += begin;
-      }
+      delay(step, begin);
       trace.ranks[world].push_back(std::move(step));
     }
     begin += ns_of(simulation.makespan * scale) + 1000;

@@ -19,21 +19,17 @@ TEST(ScheduleTable, matches_the_figures_of_1f1b) {
   EXPECT_EQ(figures.messages, 2 * 3 * 8);
 }
 
-TEST(ScheduleTable, has_a_row_for_each_generator) {
-  const std::vector<TableRow> rows = schedule_table({.ranks = 4, .micro_batches = 8, .chunks = {}});
-  ASSERT_EQ(rows.size(), generators().size());
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_EQ(rows[i].schedule, generators()[i].name);
-    EXPECT_EQ(rows[i].shape.chunks, generators()[i].default_chunks);
-    EXPECT_FALSE(rows[i].measured);
-  }
-}
-
-TEST(ScheduleTable, chunks_apply_to_generators_that_permit_them) {
-  for (const TableRow& row : schedule_table({.ranks = 2, .micro_batches = 4, .chunks = 3})) {
-    const Generator& generator = find_generator(row.schedule);
-    const bool takes = generator.min_chunks <= 3 && generator.max_chunks >= 3;
-    EXPECT_EQ(row.shape.chunks, takes ? 3 : generator.default_chunks) << row.schedule;
+TEST(ScheduleTable, has_a_row_for_each_generator_with_chunks_if_it_permits_them) {
+  for (const std::optional<int> chunks : {std::optional<int>(), std::optional(3)}) {
+    const std::vector<TableRow> rows = schedule_table({.ranks = 2, .micro_batches = 4, .chunks = chunks});
+    ASSERT_EQ(rows.size(), generators().size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const Generator& generator = generators()[i];
+      const bool takes = chunks && generator.min_chunks <= *chunks && generator.max_chunks >= *chunks;
+      EXPECT_EQ(rows[i].schedule, generator.name);
+      EXPECT_EQ(rows[i].shape.chunks, takes ? 3 : generator.default_chunks) << generator.name;
+      EXPECT_FALSE(rows[i].measured);
+    }
   }
 }
 
@@ -56,6 +52,7 @@ TEST(ScheduleTable, measured_values_have_columns_if_there_are_any) {
   std::vector<TableRow> rows = schedule_table({.ranks = 2, .micro_batches = 4, .chunks = {}});
   EXPECT_EQ(to_markdown(rows).find("measured"), std::string::npos);
   rows[0].measured = {.bubble_span = 0.1, .bubble_makespan = 0.123, .live = 1, .messages = 16};
+  EXPECT_THROW(schedule_table({.ranks = 0, .micro_batches = 4, .chunks = {}}), ConfigError);
   const std::string text = to_markdown(rows);
   EXPECT_TRUE(
       test::says(text, "| bubble, measured | activations | simulated | measured | messages | simulated | measured |\n",
@@ -63,10 +60,6 @@ TEST(ScheduleTable, measured_values_have_columns_if_there_are_any) {
       << text;
   EXPECT_NE(text.find("| 8 | - |\n"), std::string::npos) << "of a row that was not measured";
   EXPECT_NE(to_table(rows).find("12.3 %"), std::string::npos);
-}
-
-TEST(ScheduleTable, refuses_invalid_shapes) {
-  EXPECT_THROW(schedule_table({.ranks = 0, .micro_batches = 4, .chunks = {}}), ConfigError);
 }
 
 }  // namespace
