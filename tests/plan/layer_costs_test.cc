@@ -31,6 +31,11 @@ std::string with(const std::string& from, const std::string& to) {
   return text.replace(text.find(from), from.size(), to);
 }
 
+/// `smallest` with one more member.
+std::string with_option(const std::string& name, const std::string& value) {
+  return with("\"link\"", "\"" + name + "\": " + value + ", \"link\"");
+}
+
 std::string complaint_of(const std::string& text) {
   return test::error_text<DataError>([&] { read_layer_costs(text); });
 }
@@ -60,65 +65,51 @@ TEST(LayerCosts, reads_optional_members_of_a_layer) {
   EXPECT_EQ(costs.layers[0].backward, 0);
   EXPECT_EQ(costs.layers[0].update, 4);
   EXPECT_EQ(costs.slowdown_under_load, 1);
-  EXPECT_EQ(read_layer_costs(with("\"link\"", "\"contention\": 1.25, \"link\"")).slowdown_under_load, 1.25);
-  EXPECT_EQ(read_layer_costs(with("\"link\"", "\"spread\": 0.2, \"link\"")), read_layer_costs(smallest))
-      << "of earlier versions";
-  EXPECT_EQ(complaint_of(with("\"link\"", "\"contention\": 0, \"link\"")),
-            "the cost file's contention is 0: it is a factor above 0, 1 if ranks do not slow each other down, and "
-            "at most 1e+06");
+  EXPECT_EQ(read_layer_costs(with_option("contention", "1.25")).slowdown_under_load, 1.25);
+  EXPECT_EQ(read_layer_costs(with_option("spread", "0.2")), read_layer_costs(smallest)) << "of earlier versions";
   EXPECT_EQ(write_layer_costs(read_layer_costs(smallest)).find("contention"), std::string::npos);
   EXPECT_EQ(write_layer_costs(read_layer_costs(smallest)).find("update"), std::string::npos);
 }
 
 TEST(LayerCosts, ten_samples_in_fours_are_three_micro_batches) {
   EXPECT_EQ(candidate_micro_batches(read_layer_costs(smallest)), std::vector<int>{3});
-  EXPECT_EQ(candidate_micro_batches(read_layer_costs(with("\"link\"", "\"micro_batches\": [1, 10], \"link\""))),
+  EXPECT_EQ(candidate_micro_batches(read_layer_costs(with_option("micro_batches", "[1, 10]"))),
             (std::vector<int>{1, 10}));
 }
 
 TEST(LayerCosts, errors_name_the_member_and_its_possible_values) {
-  EXPECT_EQ(complaint_of("[]"), "the cost file is not a JSON object");
-  EXPECT_EQ(complaint_of("{}"),
-            "the cost file must say \"penstock_layer_costs\": 1 in its one object: "
-            "docs/cost_file.md describes the format");
-  EXPECT_EQ(complaint_of(with("costs\": 1", "costs\": 2")),
-            "the cost file's penstock_layer_costs is 2: 1 to 1 is possible");
-  EXPECT_EQ(complaint_of(with("\"ranks\": 2", "\"ranks\": 0")), "the cost file's ranks is 0: 1 to 65536 is possible");
-  EXPECT_EQ(complaint_of(with("\"ranks\": 2", "\"ranks\": 2.5")), "the cost file's ranks is not a whole number");
-  EXPECT_EQ(complaint_of(with("\"ranks\": 2,", "")), "the cost file has no member 'ranks'");
-  EXPECT_EQ(complaint_of(with("\"ranks\": 2", "\"ranks\": 2, \"ranks\": 3")),
-            "the cost file has the member 'ranks' twice in one object");
-  EXPECT_EQ(complaint_of(with("\"latency\"", "\"delay\"")),
-            "the cost file's link has a member 'delay', which is not known; there are bytes_per_unit, latency");
-  EXPECT_EQ(complaint_of(with("\"forward\": 1", "\"forward\": -1")),
-            "the cost file's layers[0].forward is -1: a finite number >= 0 is needed");
-  EXPECT_EQ(complaint_of(with("_bytes\": 7", "_bytes\": 7.5")),
-            "the cost file's layers[0].activation_bytes is 7.5: bytes are a whole number up to 1e+14 (100 TB)");
-  EXPECT_EQ(complaint_of(with("\"a\"", "\"\"")),
-            "the cost file's layers[0].name must be one line of text without control characters, and not empty");
-  EXPECT_EQ(complaint_of(with("\"a\"", "\"a, b\"")),
-            "the cost file's layers[0].name is 'a, b': commas separate the names in a list of layers; use "
-            "another character");
-  EXPECT_EQ(complaint_of(with("\"link\"", "\"micro_batches\": [2, 11], \"link\"")),
-            "the cost file's micro_batches[1] is 11: 1 to 10 is possible");
-  EXPECT_EQ(complaint_of(with("\"link\"", "\"micro_batches\": [2, 2], \"link\"")),
-            "the cost file's micro_batches[1] is 2 for the second time");
-  EXPECT_EQ(complaint_of(with("\"link\"", "\"weight_share\": 1.5, \"link\"")),
-            "the cost file's weight_share is 1.5: it is a part, from 0 to 1");
-  EXPECT_TRUE(
-      test::says(complaint_of("{"), "the cost file is not JSON: it breaks off at line 1, column 2; truncated?"));
-  EXPECT_TRUE(test::says(complaint_of("{\"a\":" + std::string(500, '[')), "the cost file nests deeper than 8 levels"));
-  EXPECT_TRUE(test::says(complaint_of("{\"a\":[{}]}"), "the cost file has an empty object in a list"));
-  EXPECT_TRUE(test::says(complaint_of(with("\"name\"", "\"nam\"")), "layers[0] has a member 'nam'"));
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"[]", " is not a JSON object"},
+      {"{}", R"("penstock_layer_costs": 1 in its one object: docs/cost_file.md describes the format)"},
+      {"{", " is not JSON: it breaks off at line 1, column 2; truncated?"},
+      {"{\"a\":" + std::string(500, '['), " nests deeper than 8 levels"},
+      {"{\"a\":[{}]}", " has an empty object in a list"},
+      {with("costs\": 1", "costs\": 2"), "'s penstock_layer_costs is 2: 1 to 1 is possible"},
+      {with("\"ranks\": 2", "\"ranks\": 0"), "'s ranks is 0: 1 to 65536 is possible"},
+      {with("\"ranks\": 2", "\"ranks\": 2.5"), "'s ranks is not a whole number"},
+      {with("\"ranks\": 2,", ""), " has no member 'ranks'"},
+      {with("\"ranks\": 2", "\"ranks\": 2, \"ranks\": 3"), " has the member 'ranks' twice in one object"},
+      {with("\"latency\"", "\"delay\""),
+       "'s link has a member 'delay', which is not known; there are bytes_per_unit, "},
+      {with("\"name\"", "\"nam\""), "layers[0] has a member 'nam'"},
+      {with("\"forward\": 1", "\"forward\": -1"), "'s layers[0].forward is -1: a finite number >= 0 is needed"},
+      {with("_bytes\": 7", "_bytes\": 7.5"),
+       "'s layers[0].activation_bytes is 7.5: bytes are a whole number up to 1e+14"},
+      {with("\"a\"", "\"\""), "'s layers[0].name must be one line of text without control characters, and not empty"},
+      {with("\"a\"", "\"a, b\""), "'s layers[0].name is 'a, b': commas separate the names in a list of layers"},
+      {with_option("micro_batches", "[2, 11]"), "'s micro_batches[1] is 11: 1 to 10 is possible"},
+      {with_option("micro_batches", "[2, 2]"), "'s micro_batches[1] is 2 for the second time"},
+      {with_option("weight_share", "1.5"), "'s weight_share is 1.5: it is a part, from 0 to 1"},
+      {with_option("contention", "0"), "'s contention is 0: it is a factor above 0"}};
+  for (const auto& [text, complaint] : cases)
+    EXPECT_TRUE(test::says(complaint_of(text), "the cost file", complaint)) << complaint_of(text);
 }
 
 TEST(LayerCosts, refuses_duplicate_layer_names) {
   LayerCosts costs = even_layers();
   costs.layers[5].name = costs.layers[3].name;
-  EXPECT_EQ(
-      test::error_text<DataError>([&] { write_layer_costs(costs); }),
-      "the cost file's layers[5].name is 'layer3', and so is layers[3].name: a plan identifies layers by their names; "
-      "number them, for example");
+  EXPECT_TRUE(test::says(test::error_text<DataError>([&] { write_layer_costs(costs); }),
+                         "the cost file's layers[5].name is 'layer3', and so is layers[3].name: "));
 }
 
 TEST(LayerCosts, every_value_reads_back) {
@@ -159,9 +150,7 @@ TEST(LayerCosts, the_fingerprint_depends_on_the_values) {
 }
 
 TEST(StageLayers, are_one_line) {
-  const StageLayers stages{{"embedding", "block 0"}, {"block 1"}, {"norm", "head"}};
-  EXPECT_EQ(write_stage_layers(stages), "embedding,block 0;block 1;norm,head");
-  EXPECT_EQ(read_stage_layers("embedding,block 0;block 1;norm,head"), stages);
+  EXPECT_EQ(write_stage_layers({{"embedding", "block 0"}, {"block 1"}, {"norm"}}), "embedding,block 0;block 1;norm");
 }
 
 TEST(StageLayers, read_back) {
@@ -179,8 +168,7 @@ TEST(StageLayers, errors_name_the_position) {
   };
   EXPECT_EQ(error_text({}), "there are no stages to name the layers of");
   EXPECT_EQ(error_text({{"a"}, {}}), "stage 1 has no layers to name");
-  EXPECT_EQ(error_text({{"a", "b;c"}}),
-            "layer 1 of stage 0 is named 'b;c': a name is not empty and has no ',' or ';' in it");
+  EXPECT_TRUE(test::says(error_text({{"a", "b;c"}}), "layer 1 of stage 0 is named 'b;c': ", "no ',' or ';'"));
   for (const char* text : {"", "a;", "a,,b", ";a", "a,;b"})
     EXPECT_TRUE(test::says(test::error_text<DataError>([&] { read_stage_layers(text); }), "has no name")) << text;
 }

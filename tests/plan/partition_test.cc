@@ -21,43 +21,38 @@ std::vector<LayerSize> layers_of(const Sizes& sizes) {
   return layers;
 }
 
-std::vector<int> plain(const Partition& partition) {
-  std::vector<int> stages;
+using Stages = std::vector<int>;
+
+Stages plain(const Partition& partition) {
+  Stages stages;
   for (const StageId stage : partition) stages.push_back(stage.value());
   return stages;
 }
 
-std::vector<int> by_parameters(const Sizes& sizes, int stages) {
+Stages by_parameters(const Sizes& sizes, int stages) {
   return plain(partition_by_parameters(layers_of(sizes), stages));
 }
 
-using Stages = std::vector<int>;
-
 TEST(PartitionByParameters, minimises_the_largest_stage) {
-  EXPECT_EQ(by_parameters({9, 1, 1, 1, 1, 1, 4}, 2), (Stages{0, 1, 1, 1, 1, 1, 1}));
-  EXPECT_EQ(by_parameters({1, 2, 3, 4, 5, 6}, 3), (Stages{0, 0, 0, 1, 1, 2}));
-  EXPECT_EQ(by_parameters({5}, 1), (Stages{0}));
-}
-
-// For example, a ReLU stays with the Linear layer before it.
-TEST(PartitionByParameters, layers_without_parameters_stay_with_the_layer_before) {
-  EXPECT_EQ(by_parameters({10, 0, 10, 0, 10, 0, 10, 0}, 4), (Stages{0, 0, 1, 1, 2, 2, 3, 3}));
-  EXPECT_EQ(by_parameters({0, 10, 0, 10}, 2), (Stages{0, 0, 0, 1})) << "but a first one opens the first stage";
-}
-
-TEST(PartitionByParameters, no_stage_is_empty_if_there_are_enough_layers) {
-  EXPECT_EQ(by_parameters({10, 0, 10}, 3), (Stages{0, 1, 2}));
-  EXPECT_EQ(by_parameters({0, 0, 0, 0}, 2), (Stages{0, 0, 0, 1}));
-}
-
-TEST(PartitionByParameters, chooses_the_most_even_optimum) {
-  // The largest stage has 8 in every partition. For the others, 2 and 2 is more even than 1 and 3.
-  EXPECT_EQ(by_parameters({8, 1, 1, 1, 1}, 3), (Stages{0, 1, 1, 2, 2}));
-}
-
-TEST(PartitionByParameters, fewer_layers_than_stages) {
-  EXPECT_EQ(by_parameters({3, 4}, 4), (Stages{2, 3}));
+  const std::vector<std::pair<Sizes, Stages>> cases{
+      {{9, 1, 1, 1, 1, 1, 4}, {0, 1, 1, 1, 1, 1, 1}},
+      {{1, 2, 3, 4, 5, 6}, {0, 0, 0, 1, 1, 2}},
+      {{5}, {0}},
+      // The ten parts of ResNet-50 with 1000 classes: conv1..layer3 | layer4..fc.
+      {{9'408, 128, 0, 0, 215'808, 1'219'584, 7'098'368, 14'964'736, 0, 2'049'000}, {0, 0, 0, 0, 0, 0, 0, 1, 1, 1}},
+      // Layers without parameters stay with the layer before, as a ReLU; but a first one opens the first stage.
+      {{10, 0, 10, 0, 10, 0, 10, 0}, {0, 0, 1, 1, 2, 2, 3, 3}},
+      {{0, 10, 0, 10}, {0, 0, 0, 1}},
+      // No stage is empty if there are enough layers.
+      {{10, 0, 10}, {0, 1, 2}},
+      {{0, 0, 0, 0}, {0, 0, 0, 1}},
+      // The largest stage has 8 in every partition. For the others, 2 and 2 is more even than 1 and 3.
+      {{8, 1, 1, 1, 1}, {0, 1, 1, 2, 2}}};
+  for (const auto& [sizes, stages] : cases) EXPECT_EQ(by_parameters(sizes, stages.back() + 1), stages);
+  EXPECT_EQ(by_parameters({3, 4}, 4), (Stages{2, 3})) << "fewer layers than stages";
   EXPECT_EQ(by_parameters({}, 2), Stages{});
+  EXPECT_THROW(by_parameters({1, 2}, 0), ScheduleError);
+  EXPECT_THROW(by_parameters({1, -2}, 1), ScheduleError);
 }
 
 TEST(PartitionByParameters, large_models) {
@@ -67,11 +62,6 @@ TEST(PartitionByParameters, large_models) {
     const auto n = std::count(partition.begin(), partition.end(), stage);
     EXPECT_TRUE(n == 62 || n == 63) << stage << " has " << n;
   }
-}
-
-TEST(PartitionByParameters, refuses_invalid_input) {
-  EXPECT_THROW(by_parameters({1, 2}, 0), ScheduleError);
-  EXPECT_THROW(by_parameters({1, -2}, 1), ScheduleError);
 }
 
 /// The criteria of partition.h, in their order: the largest stage, the sum of squares, the layers in the last stages.
@@ -137,25 +127,9 @@ TEST(PartitionUniformly, the_last_stages_have_one_layer_more) {
   EXPECT_THROW(partition_uniformly({}, 0), ScheduleError);
 }
 
-// The ten parts of ResNet-50 with 1000 classes, on two stages. Most parameters are at its end.
-TEST(Partitions, partition_resnet_50) {
-  const Sizes resnet{9'408, 128, 0, 0, 215'808, 1'219'584, 7'098'368, 14'964'736, 0, 2'049'000};
-  EXPECT_EQ(by_parameters(resnet, 2), (Stages{0, 0, 0, 0, 0, 0, 0, 1, 1, 1}));  // conv1..layer3 | layer4..fc
-  EXPECT_EQ(plain(partition_uniformly(layers_of(resnet), 2)), (Stages{0, 0, 0, 0, 0, 1, 1, 1, 1, 1}));
-  // Sixteen layers on four ranks with two chunks: rank 0 has the first two, and the ninth and tenth.
-  const Stages pairs = plain(partition_uniformly(layers_of(Sizes(16, 1)), 8));
-  EXPECT_EQ(pairs, (Stages{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7}));
-}
-
 const std::vector<LayerSize> layers{{"layer1", 8}, {"relu1", 0}, {"layer2", 2}, {"relu2", 0}, {"layer3", 2}};
 
-std::vector<int> stages_of(std::string_view partition, int stages) {
-  std::vector<int> result;
-  for (const StageId stage : partition_layers(partition, layers, stages)) result.push_back(stage.value());
-  return result;
-}
-
-using Stages = std::vector<int>;
+Stages stages_of(std::string_view partition, int stages) { return plain(partition_layers(partition, layers, stages)); }
 
 TEST(PartitionLayers, accepts_the_name_of_a_rule) {
   EXPECT_EQ(stages_of("parameters", 2), (Stages{0, 0, 1, 1, 1}));
@@ -172,8 +146,8 @@ TEST(PartitionLayers, accepts_names_and_numbers) {
 
 TEST(PartitionLayers, a_name_means_its_first_layer_and_precedes_a_number) {
   const std::vector<LayerSize> odd{{"a", 1}, {"3", 1}, {"b", 1}, {"b", 1}};
-  EXPECT_EQ(partition_layers("3", odd, 2), (Partition{StageId(0), StageId(1), StageId(1), StageId(1)}));
-  EXPECT_EQ(partition_layers("b", odd, 2), (Partition{StageId(0), StageId(0), StageId(1), StageId(1)}));
+  EXPECT_EQ(plain(partition_layers("3", odd, 2)), (Stages{0, 1, 1, 1}));
+  EXPECT_EQ(plain(partition_layers("b", odd, 2)), (Stages{0, 0, 1, 1}));
 }
 
 std::string error_text(std::string_view partition, int stages) {
@@ -182,21 +156,12 @@ std::string error_text(std::string_view partition, int stages) {
 
 TEST(PartitionLayers, errors_list_the_layers) {
   const std::string known = "; the layers are 0 layer1, 1 relu1, 2 layer2, 3 relu2, 4 layer3";
-  EXPECT_EQ(error_text("layer9", 2), "partition 'layer9': there is no layer 'layer9'" + known);
-  EXPECT_EQ(error_text("5", 2), "partition '5': there is no layer '5'" + known);
-  EXPECT_EQ(error_text("-1", 2), "partition '-1': there is no layer '-1'" + known);
-  EXPECT_EQ(error_text("layer2", 3),
-            "partition 'layer2' names 1 layers, but 3 stages need 2: the first layer of every stage "
-            "but the first" +
-                known);
-  EXPECT_EQ(error_text("layer2,relu1", 3),
-            "partition 'layer2,relu1': stage 2 would start at layer 1 (relu1), not after layer "
-            "2 where stage 1 begins; name them in ascending order" +
-                known);
-  EXPECT_EQ(error_text("0", 2),
-            "partition '0': stage 1 would start at layer 0 (0), not after layer 0 where stage 0 begins; "
-            "name them in ascending order" +
-                known);
+  for (const char* absent : {"layer9", "5", "-1"})
+    EXPECT_EQ(error_text(absent, 2), say("partition '", absent, "': there is no layer '", absent, "'", known));
+  EXPECT_TRUE(test::says(error_text("layer2", 3), "partition 'layer2' names 1 layers, but 3 stages need 2: ", known));
+  EXPECT_TRUE(test::says(error_text("layer2,relu1", 3), "stage 2 would start at layer 1 (relu1), not after layer 2 ",
+                         "name them in ascending order", known));
+  EXPECT_TRUE(test::says(error_text("0", 2), "stage 1 would start at layer 0 (0), not after layer 0 ", known));
   EXPECT_NE(error_text("layer2,", 3), "[no error]");
   EXPECT_NE(error_text("layer2", 0), "[no error]");
 }

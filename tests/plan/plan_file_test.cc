@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <array>
+
+#include <nlohmann/json.hpp>
+
 #include "penstock/base/error.h"
 #include "penstock/plan/planner.h"
 #include "penstock/schedule/schedule.h"
@@ -22,45 +26,13 @@ Plan small_plan() {
 TEST(PlanFile, reads_all_members) {
   Plan plan = small_plan();
   plan.costs = "0123456789abcdef";
-  EXPECT_EQ(write_plan(plan), R"({
-  "penstock_plan": 1,
-  "costs": "0123456789abcdef",
-  "time_unit": "ms",
-  "weight_gradients": "fused",
-  "stages": [
-    [
-      "layer0",
-      "layer1"
-    ],
-    [
-      "layer2"
-    ]
-  ],
-  "prediction": {
-    "makespan": 24.0,
-    "bubble_makespan": 0.25,
-    "bubble_span": 0.25,
-    "peak_activations": [
-      2.0,
-      2.0
-    ],
-    "memory_bytes": [
-      280.0,
-      140.0
-    ]
-  },
-  "schedule": [
-    "penstock schedule 1",
-    "name 1f1b",
-    "ranks 2",
-    "stages 2",
-    "micro_batches 2",
-    "rank_of_stage 0 1",
-    "rank 0: 0F0 0F1 0I0 0I1 0W0-1",
-    "rank 1: 1F0 1I0 1F1 1I1 1W0-1"
-  ]
-}
-)");
+  EXPECT_EQ(nlohmann::json::parse(write_plan(plan)), nlohmann::json::parse(R"({
+  "penstock_plan": 1, "costs": "0123456789abcdef", "time_unit": "ms", "weight_gradients": "fused",
+  "stages": [["layer0", "layer1"], ["layer2"]],
+  "prediction": {"makespan": 24.0, "bubble_makespan": 0.25, "bubble_span": 0.25, "peak_activations": [2.0, 2.0],
+                 "memory_bytes": [280.0, 140.0]},
+  "schedule": ["penstock schedule 1", "name 1f1b", "ranks 2", "stages 2", "micro_batches 2", "rank_of_stage 0 1",
+               "rank 0: 0F0 0F1 0I0 0I1 0W0-1", "rank 1: 1F0 1I0 1F1 1I1 1W0-1"]})"));
   EXPECT_EQ(read_plan(write_plan(plan)), plan);
 }
 
@@ -90,37 +62,50 @@ TEST(PlanFile, gives_the_partition_as_an_argument) {
 }
 
 TEST(PlanFile, errors_name_the_member_and_its_possible_values) {
-  EXPECT_EQ(test::error_text<DataError>([] { read_plan("{}"); }),
-            "the plan file must say \"penstock_plan\": 1 in its one object: `penstock plan --output FILE` writes one");
-  EXPECT_EQ(complaint_with("\"penstock_plan\": 1", "\"penstock_plan\": 9"),
-            "the plan file's penstock_plan is 9: 1 to 1 is possible");
-  EXPECT_EQ(complaint_with("\"fused\"", "\"often\""),
-            "the plan file's weight_gradients is 'often': stream, fused and grouped are possible");
-  EXPECT_EQ(complaint_with("\"time_unit\"", "\"unit\""),
-            "the plan file has a member 'unit', which is not known; there "
-            "are penstock_plan, costs, time_unit, weight_gradients, kernels, stages, prediction, schedule");
-  EXPECT_EQ(complaint_with(",\n    [\n      \"layer2\"\n    ]", ""),
-            "the plan file has layers for 1 stages, and its schedule has 2");
-  EXPECT_EQ(complaint_with("\"layer2\"", ""), "the plan file's stages[1] has no layers");
-  EXPECT_EQ(complaint_with("0W0-1", "0W0-2"),
-            "the plan file's schedule is not a schedule: line 7, column 25: "
-            "0W0-2 names micro-batch 2, but there are 2 micro-batches");
-  EXPECT_EQ(complaint_with("0W0-1", "0W0-1 0STEP"),
-            "the plan file's schedule has messages or a step in it: a plan holds "
-            "compute instructions, and the model's links say what is added");
+  EXPECT_TRUE(test::says(test::error_text<DataError>([] { read_plan("{}"); }), "the plan file", R"("penstock_plan": 1)",
+                         "`penstock plan --output FILE` writes one"));
+  const std::vector<std::array<const char*, 3>> cases{
+      {"\"penstock_plan\": 1", "\"penstock_plan\": 9", "'s penstock_plan is 9: 1 to 1 is possible"},
+      {"\"fused\"", "\"often\"", "'s weight_gradients is 'often': stream, fused and grouped are possible"},
+      {"\"time_unit\"", "\"unit\"", " has a member 'unit', which is not known; there are penstock_plan, costs, "},
+      {",\n    [\n      \"layer2\"\n    ]", "", " has layers for 1 stages, and its schedule has 2"},
+      {"\"layer2\"", "", "'s stages[1] has no layers"},
+      {"0W0-1", "0W0-2", "line 7, column 25: 0W0-2 names micro-batch 2, but there are 2 micro-batches"},
+      {"0W0-1", "0W0-1 0STEP", "'s schedule has messages or a step in it: a plan holds compute instructions"}};
+  for (const auto& [from, to, complaint] : cases)
+    EXPECT_TRUE(test::says(complaint_with(from, to), "the plan file", complaint)) << complaint_with(from, to);
   EXPECT_TRUE(test::says(complaint_with<ScheduleError>("1F1 1I1", "1I1 1F1"), "deadlock", "rank 1 |"));
 }
 
 TEST(PlanFile, refuses_to_write_unreadable_plans) {
-  Plan plan = small_plan();
-  plan.stages.pop_back();
-  EXPECT_THROW(write_plan(plan), DataError);
-  plan = small_plan();
-  plan.schedule = generate("forward-only", {.ranks = 2, .micro_batches = 2});
-  EXPECT_THROW(write_plan(plan), DataError);
-  plan = small_plan();
-  plan.time_unit = "\xff";
-  EXPECT_THROW(write_plan(plan), DataError);
+  for (const auto spoil :
+       {+[](Plan& plan) { plan.stages.pop_back(); }, +[](Plan& plan) { plan.time_unit = "\xff"; },
+        +[](Plan& plan) { plan.schedule = generate("forward-only", {.ranks = 2, .micro_batches = 2}); }}) {
+    Plan plan = small_plan();
+    spoil(plan);
+    EXPECT_THROW(write_plan(plan), DataError);
+  }
+}
+
+TEST(Predict, equals_the_prediction_of_the_plan) {
+  LayerCosts costs = even_layers();
+  const Plan plan = make_plan(costs).plan;
+  EXPECT_EQ(predict(plan, costs), plan.prediction);
+  for (LayerCost& layer : costs.layers) layer.forward = layer.input_grad = layer.weight_grad = 2;
+  EXPECT_DOUBLE_EQ(predict(plan, costs).makespan, 2 * plan.prediction.makespan);
+}
+
+TEST(Predict, refuses_costs_of_another_network) {
+  LayerCosts costs = even_layers();
+  const Plan plan = make_plan(costs).plan;
+  const auto complaint_of = [&] { return test::error_text<ConfigError>([&] { predict(plan, costs); }); };
+  costs.layers[2].name = "other";
+  EXPECT_TRUE(test::says(complaint_of(), "'layer2' as layer 2", "the costs have 'other'", "different networks"));
+  costs.layers.resize(2);
+  EXPECT_TRUE(test::says(complaint_of(), "'layer2' as layer 2", "the costs have no more layers"));
+  costs = even_layers();
+  costs.layers.push_back({"layer8", 1, 1, 1, 10, 100, 0});
+  EXPECT_TRUE(test::says(complaint_of(), "the plan has 8 layers", "the costs have 9"));
 }
 
 TuningRecord record_of(const LayerCosts& costs) {

@@ -21,6 +21,11 @@ namespace {
 
 double most(const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); }
 
+/// The plan for one schedule.
+Plan planned_with(const char* schedule, const LayerCosts& costs, WeightGradients mode = WeightGradients::stream) {
+  return make_plan(costs, {.schedules = {schedule}, .weight_gradients = mode}).plan;
+}
+
 Stages stages_of(const Partition& partition) {
   Stages stages;
   for (std::size_t layer = 0; layer < partition.size(); ++layer) {
@@ -74,25 +79,23 @@ double most_bytes_counted(const LayerCosts& costs, const Plan& plan) {
 }
 
 TEST(Planner, equal_layers_are_partitioned_evenly) {
-  const Planned planned =
-      make_plan(even_layers(), {.schedules = {"1f1b"}, .weight_gradients = WeightGradients::stream});
-  ASSERT_EQ(planned.candidates.size(), 1u);
-  EXPECT_EQ(planned.plan.prediction.makespan, (4 + 1) * 12);
-  EXPECT_EQ(planned.plan.prediction.memory_bytes, (std::vector<double>{400 + 2 * 40, 400 + 40}));
-  EXPECT_EQ(planned.plan.prediction.peak_activations, (std::vector<double>{2, 1}));
-  EXPECT_EQ(planned.plan.stages[1], (std::vector<std::string>{"layer4", "layer5", "layer6", "layer7"}));
-  EXPECT_EQ(planned.plan.schedule, generate("1f1b", {.ranks = 2, .micro_batches = 4}));
-  EXPECT_EQ(planned.plan.time_unit, "ms");
-  EXPECT_EQ(planned.plan.costs, fingerprint(even_layers()));
+  const Plan plan = planned_with("1f1b", even_layers());
+  EXPECT_EQ(plan.prediction.makespan, (4 + 1) * 12);
+  EXPECT_EQ(plan.prediction.memory_bytes, (std::vector<double>{400 + 2 * 40, 400 + 40}));
+  EXPECT_EQ(plan.prediction.peak_activations, (std::vector<double>{2, 1}));
+  EXPECT_EQ(plan.stages[1], (std::vector<std::string>{"layer4", "layer5", "layer6", "layer7"}));
+  EXPECT_EQ(plan.schedule, generate("1f1b", {.ranks = 2, .micro_batches = 4}));
+  EXPECT_EQ(plan.time_unit, "ms");
+  EXPECT_EQ(plan.costs, fingerprint(even_layers()));
 }
 
 TEST(Planner, the_overhead_of_an_instruction_does_not_depend_on_the_micro_batch) {
   LayerCosts costs = even_layers();
   costs.instruction_overhead = 1;
   costs.micro_batches = {2};  // with 8 samples each, twice as large as measured
-  const PlanConstraints gpipe{.schedules = {"gpipe"}, .weight_gradients = WeightGradients::stream};
-  EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.makespan, (2 + 1) * (2 * 12 + 2));
-  EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.memory_bytes[0], 400 + 2 * 2 * 40);
+  const Plan plan = planned_with("gpipe", costs);
+  EXPECT_EQ(plan.prediction.makespan, (2 + 1) * (2 * 12 + 2));
+  EXPECT_EQ(plan.prediction.memory_bytes[0], 400 + 2 * 2 * 40);
 }
 
 TEST(Planner, many_small_instructions_are_fused) {
@@ -111,10 +114,7 @@ TEST(Planner, consecutive_ws_of_a_stage_find_gradients_in_the_cache) {
     layer.weight_grad_fused = 0.5;
     layer.update = 1;
   }
-  const auto gpipe_takes = [&] {
-    return make_plan(costs, {.schedules = {"gpipe"}, .weight_gradients = WeightGradients::stream})
-        .plan.prediction.makespan;
-  };
+  const auto gpipe_takes = [&] { return planned_with("gpipe", costs).prediction.makespan; };
   EXPECT_EQ(gpipe_takes(), 5 * 12 + 4);
   costs.cache_bytes = 200;
   EXPECT_DOUBLE_EQ(gpipe_takes(), 5 * 12 + 4 - 3 * 4.0 / 3);
@@ -152,8 +152,7 @@ TEST(Planner, a_slow_link_moves_the_boundary) {
   LayerCosts costs = even_layers();
   for (LayerCost& layer : costs.layers) layer.boundary_bytes = 1000;
   costs.layers[2].boundary_bytes = 1;
-  const Planned planned = make_plan(costs, {.schedules = {"1f1b"}});
-  EXPECT_EQ(planned.plan.stages[0].size(), 3u);
+  EXPECT_EQ(make_plan(costs, {.schedules = {"1f1b"}}).plan.stages[0].size(), 3u);
 }
 
 // The first two layers have expensive single W's and are a stage of their own then, but not with a fused W.
@@ -161,13 +160,10 @@ TEST(Planner, the_cost_of_a_fused_w_moves_the_boundary) {
   LayerCosts costs = even_layers();
   for (LayerCost& layer : costs.layers) layer.weight_grad_fused = 0.5;
   costs.layers[0].weight_grad = costs.layers[1].weight_grad = 7;
-  const auto planned = [&](WeightGradients mode) {
-    return make_plan(costs, {.schedules = {"gpipe"}, .weight_gradients = mode}).plan;
-  };
-  const Plan stream = planned(WeightGradients::stream);
+  const Plan stream = planned_with("gpipe", costs);
   EXPECT_EQ(stream.stages[0].size(), 2u);
   EXPECT_EQ(stream.prediction.makespan, 2 + 4 * 6 + 12 + 4 * 16);  // one F, all F's, one B, all B's
-  const Plan fused = planned(WeightGradients::fused);
+  const Plan fused = planned_with("gpipe", costs, WeightGradients::fused);
   EXPECT_EQ(fused.stages[0].size(), 4u);
   // The first micro-batch takes 4 + 4 in each direction, three more take 3 * 8, and W takes 4 * 4 * 0.5.
   EXPECT_EQ(fused.prediction.makespan, 16 + 3 * 8 + 8);
@@ -176,29 +172,24 @@ TEST(Planner, the_cost_of_a_fused_w_moves_the_boundary) {
 
 TEST(Planner, the_cost_of_an_unsplit_b_moves_the_boundary) {
   LayerCosts costs = even_layers();
-  for (int layer = 0; layer < 2; ++layer) {
-    costs.layers[static_cast<std::size_t>(layer)].backward = 5;
-    costs.layers[static_cast<std::size_t>(layer)].input_grad = 4;
-    costs.layers[static_cast<std::size_t>(layer)].weight_grad = 4;
+  for (LayerCost* layer : {&costs.layers[0], &costs.layers[1]}) {
+    layer->backward = 5;
+    layer->input_grad = layer->weight_grad = 4;
   }
-  const auto planned = [&](const char* schedule) {
-    return make_plan(costs, {.schedules = {schedule}, .weight_gradients = WeightGradients::stream}).plan;
-  };
-  EXPECT_EQ(planned("gpipe").stages[0].size(), 3u);  // 6 + 6 + 3 and 5 * 3
-  EXPECT_EQ(planned("gpipe").prediction.makespan, 3 + 4 * 5 + 10 + 4 * 12);
-  EXPECT_EQ(planned("1f1b-early").stages[0].size(), 2u);  // 9 + 9 and 6 * 3
+  EXPECT_EQ(planned_with("gpipe", costs).stages[0].size(), 3u);  // 6 + 6 + 3 and 5 * 3
+  EXPECT_EQ(planned_with("gpipe", costs).prediction.makespan, 3 + 4 * 5 + 10 + 4 * 12);
+  EXPECT_EQ(planned_with("1f1b-early", costs).stages[0].size(), 2u);  // 9 + 9 and 6 * 3
 }
 
 // The update of the last layer is so expensive that its rank has fewer layers.
 TEST(Planner, the_cost_of_an_update_moves_the_boundary) {
   LayerCosts costs = even_layers();
-  const PlanConstraints gpipe{.schedules = {"gpipe"}, .weight_gradients = WeightGradients::stream};
-  EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.makespan, 60);
+  EXPECT_EQ(planned_with("gpipe", costs).prediction.makespan, 60);
   for (LayerCost& layer : costs.layers) layer.update = 2;
-  EXPECT_EQ(make_plan(costs, gpipe).plan.stages[0].size(), 4u);
-  EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.makespan, 60 + 4 * 2);
+  EXPECT_EQ(planned_with("gpipe", costs).stages[0].size(), 4u);
+  EXPECT_EQ(planned_with("gpipe", costs).prediction.makespan, 60 + 4 * 2);
   costs.layers[7].update = 48;
-  EXPECT_EQ(make_plan(costs, gpipe).plan.stages[0].size(), 6u);  // per micro-batch 6 * 3.5, and 2 * 3 + 50 / 4
+  EXPECT_EQ(planned_with("gpipe", costs).stages[0].size(), 6u);  // per micro-batch 6 * 3.5, and 2 * 3 + 50 / 4
 }
 
 TEST(Planner, weight_gradients_are_grouped_if_fused_ones_do_not_fit) {
@@ -311,10 +302,7 @@ TEST(Planner, stays_within_a_memory_limit) {
       RC_ASSERT(test::says(error.what(), "no schedule stays within a memory limit of"));
       return;
     }
-    for (const Finalist& finalist : planned.finalists) {
-      const Schedule& schedule = finalist.plan.schedule;
-      require_within_limit(schedule, TimesOf1F1B{limit});
-    }
+    for (const Finalist& each : planned.finalists) require_within_limit(each.plan.schedule, TimesOf1F1B{limit});
   }));
 }
 
@@ -404,12 +392,9 @@ TEST(Planner, the_plan_is_the_best_candidate) {
   EXPECT_TRUE(rc::check("never worse than a fixed schedule", [] {
     LayerCosts costs = any_costs(14);
     if (*rc::gen::arbitrary<bool>()) costs.memory_cap_bytes = *rc::gen::inRange(100, 1500);
-    Planned planned;
-    try {
-      planned = make_plan(costs);
-    } catch (const ScheduleError&) {
-      RC_DISCARD("nothing fits");
-    }
+    const auto found = test::accepted<ScheduleError>([&] { return make_plan(costs); });
+    if (!found) RC_DISCARD("nothing fits");
+    const Planned& planned = *found;
     RC_LOG() << write_layer_costs(costs) << to_table(planned) << explanation(planned);
     const Prediction& prediction = planned.plan.prediction;
     RC_ASSERT(planned.candidates.front().prediction == prediction);
@@ -443,15 +428,9 @@ TEST(Planner, the_named_cap_is_the_smallest) {
   EXPECT_TRUE(rc::check("a byte less is refused", [] {
     LayerCosts costs = any_costs(10);
     costs.memory_cap_bytes = 0;
-    double smallest = 0;
-    try {
-      make_plan(costs);
-      RC_DISCARD("these layers hold nothing");
-    } catch (const ScheduleError& error) {
-      const std::string text = error.what();
-      const std::string before = "would do is ";
-      smallest = std::stod(text.substr(text.find(before) + before.size()));
-    }
+    const std::string text = test::error_text<ScheduleError>([&] { make_plan(costs); }), before = "would do is ";
+    if (text == "[no error]") RC_DISCARD("these layers hold nothing");
+    const double smallest = std::stod(text.substr(text.find(before) + before.size()));
     costs.memory_cap_bytes = smallest;
     RC_ASSERT(most(make_plan(costs).plan.prediction.memory_bytes) == smallest);
     costs.memory_cap_bytes = smallest - 1;
@@ -464,10 +443,7 @@ TEST(PlanReport, reports_a_slowdown_under_load) {
   const PlanConstraints constraints{.schedules = {"gpipe"}};
   EXPECT_FALSE(test::says(explanation(make_plan(costs, constraints)), "alone"));
   costs.slowdown_under_load = 1.25;
-  EXPECT_TRUE(test::says(explanation(make_plan(costs, constraints)),
-                         " While all ranks compute, instructions take 1.25 times what they take without the others; "
-                         "the costs include that "
-                         "already."));
+  EXPECT_TRUE(test::says(explanation(make_plan(costs, constraints)), "take 1.25 times what they take without the "));
 }
 
 TEST(PlanReport, reports_measured_steps) {
@@ -475,12 +451,8 @@ TEST(PlanReport, reports_measured_steps) {
       make_plan(even_layers(), {.schedules = {"gpipe", "1f1b"}, .weight_gradients = WeightGradients::stream});
   planned.compared = {{planned.candidates[0], 61.25}, {planned.candidates[1], 62}};
   const std::string text = explanation(planned);
-  EXPECT_TRUE(test::says(text,
-                         "Chosen: '1f1b' (v = 1, m = 4, weight gradients stream), one of the best of 2 tried: "
-                         "60.000 ms predicted, of which"));
-  EXPECT_TRUE(test::says(text,
-                         " Steps measured in interleaved runs: 61.250 ms; of 'gpipe' (v = 1, m = 4, weight gradients "
-                         "stream) 62.000 ms. Rank 0 holds"))
+  EXPECT_TRUE(test::says(text, "Chosen: '1f1b' (v = 1, m = 4, weight gradients stream), one of the best of 2 tried: ",
+                         "60.000 ms predicted", "measured in interleaved runs: 61.250 ms; of 'gpipe'", " 62.000 ms. "))
       << text;
 }
 
@@ -496,9 +468,7 @@ TEST(PlanReport, rows_differ_in_a_visible_column) {
   }
   EXPECT_EQ(settings.size(), planned.candidates.size());
   const std::string table = to_table(planned);
-  EXPECT_TRUE(test::says(table, "schedule  v  m  limit")) << table;
-  EXPECT_TRUE(test::says(table, "zb-auto  1  4    1.5")) << table;
-  EXPECT_TRUE(test::says(table, "1f1b  1  4      -")) << table;
+  EXPECT_TRUE(test::says(table, "schedule  v  m  limit", "zb-auto  1  4    1.5", "1f1b  1  4      -")) << table;
 }
 
 TEST(PlanReport, a_table_and_a_paragraph) {
@@ -521,31 +491,6 @@ TEST(PlanReport, a_table_and_a_paragraph) {
             "ranks idle 20.0 %. The best of another kind, 'sequential' (v = 1, m = 4, weight gradients stream), takes "
             "60.0 % longer and idles 50.0 %. Rank 0 holds the most: 480 B, with 2.00 micro-batches alive. 1 did not "
             "fit into memory.\n");
-}
-
-TEST(Predict, equals_the_prediction_of_the_plan) {
-  LayerCosts costs = even_layers();
-  const Plan plan = make_plan(costs).plan;
-  EXPECT_EQ(predict(plan, costs), plan.prediction);
-  for (LayerCost& layer : costs.layers) layer.forward = layer.input_grad = layer.weight_grad = 2;
-  EXPECT_DOUBLE_EQ(predict(plan, costs).makespan, 2 * plan.prediction.makespan);
-}
-
-TEST(Predict, refuses_costs_of_another_network) {
-  LayerCosts costs = even_layers();
-  const Plan plan = make_plan(costs).plan;
-  const auto complaint_of = [&] { return test::error_text<ConfigError>([&] { predict(plan, costs); }); };
-  costs.layers[2].name = "other";
-  EXPECT_EQ(complaint_of(),
-            "the plan has 'layer2' as layer 2, and the costs have 'other': they are for different "
-            "networks");
-  costs.layers.resize(2);
-  EXPECT_EQ(complaint_of(),
-            "the plan has 'layer2' as layer 2, and the costs have no more layers: they are for "
-            "different networks");
-  costs = even_layers();
-  costs.layers.push_back({"layer8", 1, 1, 1, 10, 100, 0});
-  EXPECT_EQ(complaint_of(), "the plan has 8 layers, and the costs have 9: they are for different networks");
 }
 
 }  // namespace

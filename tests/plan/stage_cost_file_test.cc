@@ -12,75 +12,59 @@ std::string complaint_about(const std::string& text) {
   return test::error_text<DataError>([&] { read_stage_costs(text); });
 }
 
+/// A file with one cost of each required kind and then `more`.
+std::string with(const std::string& more) {
+  return R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1])" + more + "}";
+}
+
+using Costs = std::vector<double>;
+
 TEST(StageCostFile, reads_all_members) {
-  const StageCosts costs =
-      read_stage_costs(R"({"penstock_costs": 1, "forward": [1, 2], "input_grad": [3], "weight_grad":
-                                           [4.5, 0], "update": [5, 6], "message": 0.25, "weight_share": 0.4})");
-  EXPECT_EQ(costs.forward, (std::vector<double>{1, 2}));
-  EXPECT_EQ(costs.input_grad, (std::vector<double>{3}));
-  EXPECT_EQ(costs.weight_grad, (std::vector<double>{4.5, 0}));
-  EXPECT_EQ(costs.update, (std::vector<double>{5, 6}));
+  const StageCosts costs = read_stage_costs(
+      R"({"penstock_costs": 1, "forward": [1, 2], "input_grad": [3], "weight_grad": [4.5, 0], "update": [5, 6],
+          "message": 0.25, "weight_share": 0.4, "weight_grad_fused": [0.5], "backward": [1.5, 2],
+          "activation_bytes": [1048576, 0]})");
+  EXPECT_EQ(costs.forward, (Costs{1, 2}));
+  EXPECT_EQ(costs.input_grad, (Costs{3}));
+  EXPECT_EQ(costs.weight_grad, (Costs{4.5, 0}));
+  EXPECT_EQ(costs.update, (Costs{5, 6}));
   EXPECT_EQ(costs.message, 0.25);
   EXPECT_EQ(costs.weight_share, 0.4);
+  EXPECT_EQ(costs.weight_grad_fused, Costs{0.5});
+  EXPECT_EQ(costs.backward, (Costs{1.5, 2}));
+  EXPECT_EQ(costs.activation_bytes, (Costs{1048576, 0}));
 }
 
-TEST(StageCostFile, reads_costs_of_fused_w_and_b) {
-  const std::string three = R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1])";
-  EXPECT_EQ(read_stage_costs(three + "}").weight_grad_fused, std::vector<double>{});
-  EXPECT_EQ(read_stage_costs(three + "}").backward, std::vector<double>{});
-  const StageCosts costs = read_stage_costs(three + R"(, "weight_grad_fused": [0.5], "backward": [1.5, 2]})");
-  EXPECT_EQ(costs.weight_grad_fused, std::vector<double>{0.5});
-  EXPECT_EQ(costs.backward, (std::vector<double>{1.5, 2}));
-  EXPECT_TRUE(test::says(complaint_about(three + R"(, "backward": []})"), "the cost file has no costs for backward: "));
-}
-
-TEST(StageCostFile, reads_bytes_of_activations) {
-  const std::string three = R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1])";
-  EXPECT_TRUE(read_stage_costs(three + "}").activation_bytes.empty()) << "unknown";
-  EXPECT_EQ(read_stage_costs(three + R"(, "activation_bytes": [1048576, 0]})").activation_bytes,
-            (std::vector<double>{1048576, 0}));
-}
-
-TEST(StageCostFile, update_message_and_weight_share_may_be_left_out) {
-  const StageCosts costs =
-      read_stage_costs(R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1]})");
-  EXPECT_EQ(costs.update, (std::vector<double>{0}));
+TEST(StageCostFile, most_members_may_be_left_out) {
+  const StageCosts costs = read_stage_costs(with(""));
+  EXPECT_EQ(costs.update, Costs{0});
   EXPECT_EQ(costs.message, 0);
   EXPECT_EQ(costs.weight_share, 0.5);
+  EXPECT_TRUE(costs.weight_grad_fused.empty() && costs.backward.empty() && costs.activation_bytes.empty());
 }
 
 TEST(StageCostFile, errors_name_the_member) {
-  EXPECT_TRUE(test::says(complaint_about("{"), "the cost file is not JSON: "));
-  EXPECT_EQ(complaint_about("[1]"), "the cost file is not a JSON object");
-  EXPECT_EQ(complaint_about("{}"),
-            "the cost file must say \"penstock_costs\": 1 in its one object: "
-            "docs/schedule_format.md describes the format of costs per stage");
-  EXPECT_EQ(complaint_about(R"({"penstock_costs": 2})"), "the cost file's penstock_costs is 2: 1 to 1 is possible");
-  EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "foward": [1]})"),
-            "the cost file has a member 'foward', which is not known; there are penstock_costs, forward, input_grad, "
-            "weight_grad, update, message, weight_share, weight_grad_fused, backward, activation_bytes");
-  EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "forward": [1], "forward": [2]})"),
-            "the cost file has the member 'forward' twice in one object");
-  for (const char* no_costs : {R"("forward": [1], "input_grad": [])", R"("forward": [1], "weight_grad": [1])"})
-    EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, )" + std::string(no_costs) + "}"),
-              "the cost file has no costs for input_grad: pass a list of one number for all stages or one for each, as "
-              "[1, 2]");
-  EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "forward": 1})"), "the cost file's forward is not a list");
-}
-
-TEST(StageCostFile, refuses_values_out_of_range) {
-  const auto complaint_about_cost = [](const std::string& cost) {
-    return complaint_about(R"({"penstock_costs": 1, "forward": [1, )" + cost + "]}");
-  };
-  EXPECT_EQ(complaint_about_cost("-1"), "the cost file's forward[1] is -1: a finite number >= 0 is needed");
-  for (const char* none : {R"("1")", "null", "[1]"})
-    EXPECT_EQ(complaint_about_cost(none), "the cost file's forward[1] is not a number");
-  EXPECT_TRUE(test::says(complaint_about_cost("1e999"), "the cost file is not JSON: "));
-  const std::string whole = R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1], )";
-  EXPECT_EQ(complaint_about(whole + R"("message": -2})"),
-            "the cost file's message is -2: a finite number >= 0 is needed");
-  EXPECT_EQ(complaint_about(whole + R"("weight_share": 2})"),
-            "the cost file's weight_share is 2: it is a part, from 0 to 1");
+  const std::string begin = R"({"penstock_costs": 1, )";
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"{", " is not JSON: "},
+      {begin + R"("forward": [1e999]})", " is not JSON: "},
+      {"[1]", " is not a JSON object"},
+      {"{}", R"("penstock_costs": 1 in its one object: docs/schedule_format.md describes the format)"},
+      {R"({"penstock_costs": 2})", "'s penstock_costs is 2: 1 to 1 is possible"},
+      {begin + R"("foward": [1]})", " has a member 'foward', which is not known; there are penstock_costs, forward, "},
+      {begin + R"("forward": [1], "forward": [2]})", " has the member 'forward' twice in one object"},
+      {begin + R"("forward": [1], "input_grad": []})", " has no costs for input_grad: pass a list of one number"},
+      {begin + R"("forward": [1], "weight_grad": [1]})", " has no costs for input_grad: pass a list of one number"},
+      {with(R"(, "backward": [])"), " has no costs for backward: "},
+      {begin + R"("forward": 1})", "'s forward is not a list"},
+      {begin + R"("forward": [1, -1]})", "'s forward[1] is -1: a finite number >= 0 is needed"},
+      {begin + R"("forward": [1, "1"]})", "'s forward[1] is not a number"},
+      {begin + R"("forward": [1, null]})", "'s forward[1] is not a number"},
+      {begin + R"("forward": [1, [1]]})", "'s forward[1] is not a number"},
+      {with(R"(, "message": -2)"), "'s message is -2: a finite number >= 0 is needed"},
+      {with(R"(, "weight_share": 2)"), "'s weight_share is 2: it is a part, from 0 to 1"}};
+  for (const auto& [text, complaint] : cases)
+    EXPECT_TRUE(test::says(complaint_about(text), "the cost file", complaint)) << complaint_about(text);
 }
 
 TEST(CostList, accepts_one_or_several_costs) {
