@@ -38,6 +38,23 @@ atexit.register(shutil.rmtree, ENVIRONMENT["XDG_CACHE_HOME"], ignore_errors=True
 WATCHDOG_S = 240
 
 
+def can_run(*command):
+    try:
+        return subprocess.run(command, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def can_trace():
+    """Whether strace works here."""
+    return can_run("strace", "-qq", "-e", "trace=none", "true")
+
+
+def has_gloo():
+    done = subprocess.run([PROGRAM, "doctor"], env=ENVIRONMENT, capture_output=True, text=True)
+    return bool(re.search("Gloo +built in", done.stdout))
+
+
 def of_mpi(test):
     """A test that needs a build with MPI. (The command line is read after the tests are declared.)"""
     def run(self):

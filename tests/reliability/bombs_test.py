@@ -8,12 +8,15 @@ import gzip
 import json
 import os
 import resource
-import shutil
 import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
+from program_runs import InFolder
 
 PENSTOCK = SEAL = ""
 WITH_RUNTIME = False
@@ -56,14 +59,16 @@ def idx(*shape):
     return bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
 
 
-class Bombs(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.folder)
+def of_runtime(test):
+    """A test of verbs that need LibTorch."""
+    def run(self):
+        if not WITH_RUNTIME:
+            self.skipTest("this build has no LibTorch")
+        test(self)
+    return run
 
-    def path(self, name):
-        return os.path.join(self.folder, name)
 
+class Bombs(InFolder):
     def write(self, name, *parts):
         with open(self.path(name), "wb") as file:
             for part in parts:
@@ -120,13 +125,10 @@ class Bombs(unittest.TestCase):
     def test_long_json(self):
         """100 MB of JSON as each of the JSON files."""
         path = self.write("long.json", b"[" + b"0," * (LONG_JSON // 2) + b"0]")
-        readers = [["simulate", "1f1b", "--stages", "2", "--micro-batches", "2", "--cost-file", path],
-                   ["plan", "--costs", path]]
-        for arguments in readers:
+        for arguments in (["simulate", "1f1b", "--stages", "2", "--micro-batches", "2", "--cost-file", path],
+                          ["plan", "--costs", path]):
             self.assertIn("more than the", self.refused(*arguments))
-
-    def test_a_trace_of_another_form_takes_no_more_than_its_text(self):
-        path = self.write("long.json", b"[" + b"0," * (LONG_JSON // 2) + b"0]")
+        # A trace of another form takes no more than its text.
         code, text, peak, _ = measured(["trace", "report", path], ADDRESS_SPACE)
         self.assertEqual((code, text.count("\n")), (2, 1), text)
         self.assertIn("not a JSON object", text)
@@ -135,17 +137,15 @@ class Bombs(unittest.TestCase):
     def test_json_takes_a_multiple_of_its_size_at_most(self):
         """The most expensive forms: small objects and lists, and members with short names."""
         size = 8 * MEGABYTE
-        for form, one in (("objects", b'{"":0},'), ("lists", b"[],"), ("numbers", b"0,")):
-            path = self.write("a.json", b'{"penstock_layer_costs":1,"layers":[', one * (size // len(one)), b"0]}")
+        forms = {form: b'"layers":[' + one * (size // len(one)) + b"0]"
+                 for form, one in (("objects", b'{"":0},'), ("lists", b"[],"), ("numbers", b"0,"))}
+        forms["members"] = b'"link":{' + b",".join(b'"%x":0' % number for number in range(size // 9)) + b"}"
+        for form, content in forms.items():
+            path = self.write("a.json", b'{"penstock_layer_costs":1,', content, b"}")
             code, _, peak, _ = measured(["plan", "--costs", path])
             print(f"{peak / size:6.1f} times the size of JSON with {form}")
             self.assertEqual(code, 2)
             self.assertLess(peak, 30 * size + MOST_BYTES)
-        members = b",".join(b'"%x":0' % number for number in range(size // 9))
-        path = self.write("a.json", b'{"penstock_layer_costs":1,"link":{', members, b"}}")
-        code, _, peak, _ = measured(["plan", "--costs", path])
-        print(f"{peak / size:6.1f} times the size of JSON with members")
-        self.assertLess(peak, 30 * size + MOST_BYTES)
 
     def test_deep_json(self):
         deep = self.write("deep.json", b'{"a":' * 1_000_000)
@@ -188,9 +188,8 @@ class Bombs(unittest.TestCase):
 
     # Settings, through the runtime program
 
+    @of_runtime
     def test_settings_of_50_000_keys_within_keys(self):
-        if not WITH_RUNTIME:
-            self.skipTest("this build has no LibTorch")
         settings = "a" + ".a" * 50_000 + "=1"
         usual = ["train", "--config", self.path("none")]
         self.assertIn("run.toml:1: more than 5000 dots",
@@ -205,10 +204,9 @@ class Bombs(unittest.TestCase):
     # Weights, through the runtime program: what LibTorch itself takes is subtracted.
 
     def weights_refused(self, path):
-        if not WITH_RUNTIME:
-            self.skipTest("this build has no LibTorch")
         return self.refused("infer", "--weights", path, usual=["infer", "--weights", self.path("none")])
 
+    @of_runtime
     def test_tensor_of_2_62_elements(self):
         path = self.path("w.safetensors")
         write_safetensors(path, {"a": {"dtype": "F32", "shape": [1 << 62], "data_offsets": [0, 4]}}, bytes(4))
@@ -216,6 +214,7 @@ class Bombs(unittest.TestCase):
         write_safetensors(path, {"a": {"dtype": "U8", "shape": [1 << 62], "data_offsets": [0, 1 << 62]}}, bytes(4))
         self.assertIn("promises 4611686018427387904 bytes of data and holds 4", self.weights_refused(path))
 
+    @of_runtime
     def test_header_of_100_megabytes(self):
         path = self.path("w.safetensors")
         for filling in (b" " * (LONG_JSON - 8), b'"' + b"a," * (LONG_JSON // 2 - 8), b'"' + b"\\u00e4" * (LONG_JSON // 8),
@@ -226,6 +225,7 @@ class Bombs(unittest.TestCase):
             file.write(struct.pack("<Q", 1 << 62) + b"{}")
         self.assertIn("claims a header of 4611686018427387904 bytes", self.weights_refused(path))
 
+    @of_runtime
     def test_a_million_tensors(self):
         path = self.path("w.safetensors")
         one = '"%d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
@@ -235,19 +235,19 @@ class Bombs(unittest.TestCase):
     # Data sets
 
     def data_refused(self, **files):
-        if not WITH_RUNTIME:
-            self.skipTest("this build has no LibTorch")
         for name, content in files.items():
             self.write(name.replace("_", "-"), content)
         train = ["train", "--steps", "1", "--data"]
         return self.refused(*train, self.folder, usual=[*train, self.path("none")])
 
+    @of_runtime
     def test_gzip_bombs(self):
         labels = gzip.compress(idx(1) + b"\0")
         bomb = gzip.compress(idx(1, 28, 28) + bytes(1 << 30), 9)
         self.assertIn("784 bytes and holds more", self.data_refused(
             train_images_idx3_ubyte=bomb, train_labels_idx1_ubyte=labels))
 
+    @of_runtime
     def test_images_that_are_not_there(self):
         for shape in ((1 << 31, 1 << 31, 1), (200 << 20, 1, 1)):
             for content in (idx(*shape), gzip.compress(idx(*shape))):

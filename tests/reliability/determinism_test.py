@@ -10,7 +10,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import unittest
 
 import training_runs
 from training_runs import TrainingRuns, transports

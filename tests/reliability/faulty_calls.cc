@@ -121,25 +121,19 @@ int open_and_note(int file, const char* path) {
 
 extern "C" {
 
-int open(const char* path, int flags, ...) {
-  va_list rest;
-  va_start(rest, flags);
-  const mode_t mode = va_arg(rest, mode_t);
-  va_end(rest);
-  static auto* const real = next<int(const char*, int, ...)>("open");
-  if (fate_of("open", absolute(path)) == Fate::fail) return -1;
-  return open_and_note(real(path, flags, mode), path);
-}
-
-int open64(const char* path, int flags, ...) {
-  va_list rest;
-  va_start(rest, flags);
-  const mode_t mode = va_arg(rest, mode_t);
-  va_end(rest);
-  static auto* const real = next<int(const char*, int, ...)>("open64");
-  if (fate_of("open", absolute(path)) == Fate::fail) return -1;
-  return open_and_note(real(path, flags, mode), path);
-}
+#define OPEN(name)                                                     \
+  int name(const char* path, int flags, ...) {                         \
+    va_list rest;                                                      \
+    va_start(rest, flags);                                             \
+    const mode_t mode = va_arg(rest, mode_t);                          \
+    va_end(rest);                                                      \
+    static auto* const real = next<int(const char*, int, ...)>(#name); \
+    if (fate_of("open", absolute(path)) == Fate::fail) return -1;      \
+    return open_and_note(real(path, flags, mode), path);               \
+  }
+OPEN(open)
+OPEN(open64)
+#undef OPEN
 
 ssize_t write(int file, const void* bytes, size_t count) {
   static auto* const real = next<ssize_t(int, const void*, size_t)>("write");

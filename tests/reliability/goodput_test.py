@@ -24,22 +24,9 @@ import statistics
 import time
 
 import training_runs
-from training_runs import TrainingRuns, contents, newest_of, processes_of_session, step_of
+from training_runs import TrainingRuns, contents, is_rank, newest_of, processes_of_session, step_of
 
 STEPS, EVERY, PERIODS_S, RUNS, REQUIRED = 2000, "500steps", "0", 1, "0"
-
-
-def ranks_of(session):
-    """The processes of the ranks of `penstock launch`: those that train."""
-    found = []
-    for process in processes_of_session(session):
-        try:
-            with open(f"/proc/{process}/comm") as file:
-                if file.read().startswith("penstock-runtim"):
-                    found.append(process)
-        except OSError:
-            pass
-    return found
 
 
 class Life:
@@ -91,7 +78,7 @@ class Goodput(TrainingRuns):
                 lives[-1].checkpoints.append((looked, step_of(newest)))
             if period is None or looked < next_kill or newest == newest_at_kill:
                 continue
-            ranks, newest_at_kill = ranks_of(run.process.pid), newest
+            ranks, newest_at_kill = list(filter(is_rank, processes_of_session(run.process.pid))), newest
             if ranks and step_of(newest) < STEPS:
                 os.kill(draw.choice(ranks), signal.SIGKILL)
                 lives[-1].end = time.monotonic()

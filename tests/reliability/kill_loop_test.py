@@ -9,7 +9,6 @@ the checkpoint there is compared with that of a training without interruption: a
 position in the data and all states. Then the next training begins, until N kills are done (default: 10).
 """
 
-import os
 import random
 import shutil
 

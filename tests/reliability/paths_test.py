@@ -9,8 +9,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
+from program_runs import InFolder, can_trace
 
 PENSTOCK = SEAL = CHECKPOINTS = ""
 NEWEST = "step-00000005"
@@ -18,18 +21,10 @@ NAMES = ["../outside", "/etc/hostname", "..", ".", "", "a/b", ".hidden", "a" * 1
          "ä", "train.toml/", "manifest.json"]
 
 
-def can_trace():
-    try:
-        return subprocess.run(["strace", "-qq", "-e", "trace=none", "true"], capture_output=True).returncode == 0
-    except FileNotFoundError:
-        return False
-
-
-class Paths(unittest.TestCase):
+class Paths(InFolder):
     def setUp(self):
-        self.folder = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.folder)
-        self.run_folder = os.path.join(self.folder, "run")
+        super().setUp()
+        self.run_folder = self.path("run")
         shutil.copytree(CHECKPOINTS, self.run_folder)
         self.newest = os.path.join(self.run_folder, NEWEST)
 
@@ -69,7 +64,7 @@ class Paths(unittest.TestCase):
                 for verb in ("show", "verify", "export"):
                     output = ["--output", "w.safetensors"] if verb == "export" else []
                     self.assert_refused("checkpoint", verb, self.newest, *output, text="names a file")
-                self.assertFalse(os.path.exists(os.path.join(self.folder, "w.safetensors")), name)
+                self.assertFalse(os.path.exists(self.path("w.safetensors")), name)
 
     def test_names_in_the_index(self):
         """The index of a checkpoint is compared with its manifest; changed, its checksum does not match."""
@@ -84,7 +79,7 @@ class Paths(unittest.TestCase):
 
     def test_symbolic_links(self):
         for name in sorted(os.listdir(self.newest)):
-            outside = os.path.join(self.folder, "outside")
+            outside = self.path("outside")
             path = os.path.join(self.newest, name)
             os.rename(path, outside)
             os.symlink(outside, path)
@@ -111,15 +106,13 @@ class Paths(unittest.TestCase):
     def test_only_the_output_is_opened_for_writing(self):
         if not can_trace():
             self.skipTest("processes cannot be traced here")
-        log = os.path.join(self.folder, "calls")
-        output = os.path.join(self.folder, "w.safetensors")
+        output = self.path("w.safetensors")
         for arguments in (["show", self.run_folder], ["verify", self.run_folder],
                           ["export", self.newest, "--output", output]):
             subprocess.run(["strace", "-f", "-qq", "-y", "-s", "4096", "-e", "trace=open,openat,creat,mkdir,rename,"
-                            "renameat,renameat2,unlink,unlinkat,link,symlink,truncate", "-o", log, PENSTOCK, "checkpoint",
-                            *arguments], cwd=self.folder, check=True, capture_output=True, timeout=60)
-            with open(log) as file:
-                lines = file.read().splitlines()
+                            "renameat,renameat2,unlink,unlinkat,link,symlink,truncate", "-o", self.path("calls"),
+                            PENSTOCK, "checkpoint", *arguments], cwd=self.folder, check=True, capture_output=True, timeout=60)
+            lines = self.read("calls").splitlines()
             writing = [line for line in lines if re.search(r"O_WRONLY|O_RDWR|O_CREAT", line) or
                        not re.search(r"\bopen(at)?\(", line)]
             writing = [line for line in writing if "/dev/null" not in line]

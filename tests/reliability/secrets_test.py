@@ -12,7 +12,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
 import program_runs
-from program_runs import ENVIRONMENT, ProgramRuns, of_mpi
+from program_runs import ENVIRONMENT, ProgramRuns, has_gloo, of_mpi
 
 SECRET = "xyzzy42"
 URL = f"https://user:{SECRET}@host/data"
@@ -52,12 +52,12 @@ class Secrets(ProgramRuns):
         self.assertEqual(found, [])
 
     def outputs(self):
-        return ["--json", "steps.jsonl", "--trace", "trace.json", "--tensorboard", "tb", "--save-weights",
-                "w.safetensors", "--dump", "dump"]
+        """A training with all its outputs."""
+        return self.train("--stages", "2", "--steps", "3", "--json", "steps.jsonl", "--trace", "trace.json",
+                          "--tensorboard", "tb", "--save-weights", "w.safetensors", "--dump", "dump")
 
     def test_a_training_with_all_its_outputs(self):
-        train = ["train", "--data", self.small_set, "--hidden", "32,16", "--stages", "2", "--steps", "3"]
-        self.run_in_work(*train, *self.outputs(), "--schedule", "auto", "--micro-batches", "2", "--checkpoint", "run")
+        self.run_in_work(*self.outputs(), "--schedule", "auto", "--micro-batches", "2", "--checkpoint", "run")
         for name in ("steps.jsonl", "trace.json", "w.safetensors", "tb", "run/step-00000003"):
             self.assertTrue(os.path.exists(os.path.join(self.work, name)), name)
         cached = os.path.join(self.home, ".cache", "penstock")
@@ -70,16 +70,13 @@ class Secrets(ProgramRuns):
 
     @of_mpi
     def test_a_job_of_processes(self):
-        train = ["train", "--data", self.small_set, "--hidden", "32,16", "--stages", "2", "--steps", "3"]
-        self.run_in_work(*train, *self.outputs(), ranks=2)
+        self.run_in_work(*self.outputs(), ranks=2)
         self.assert_no_file_holds_it(self.work)
 
     def test_a_launched_job(self):
-        doctor = subprocess.run([program_runs.PROGRAM, "doctor"], env=ENVIRONMENT, capture_output=True, text=True)
-        if not re.search("Gloo +built in", doctor.stdout):
+        if not has_gloo():
             self.skipTest("this build has no Gloo")
-        self.run_in_work("launch", "-n", "2", "--log-dir", "logs", "--", "train", "--data", self.small_set, "--hidden",
-                         "32,16", "--stages", "2", "--steps", "3", *self.outputs())
+        self.run_in_work("launch", "-n", "2", "--log-dir", "logs", "--", *self.outputs())
         self.assert_no_file_holds_it(self.work)
 
     def test_the_program_below_the_home_folder(self):

@@ -9,7 +9,6 @@ Of its calls that concern the folder of checkpoints, --all lets each meet every 
 import os
 import shutil
 import subprocess
-import sys
 import unittest.mock
 
 import training_runs

@@ -5,6 +5,7 @@ A script is called with PENSTOCK DATA [MPIRUN], the program, the folder of all d
 MPI; read_arguments() also takes options of the script.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -53,12 +54,6 @@ def transports(*both):
     return both if MPIRUN else both[:1]
 
 
-def write_part_of_mnist(folder, samples):
-    """Training and test sets of MNIST of which an epoch is short."""
-    for part, count in (("train", samples), ("t10k", 32)):
-        write_part(folder, part, count)
-
-
 def newest_of(run):
     """The name of the newest checkpoint of a folder; none if there is none."""
     return max((name for name in os.listdir(run) if name.startswith("step-")), default=None) \
@@ -97,14 +92,21 @@ def processes_of_session(session):
     return found
 
 
+def is_rank(process):
+    """Whether a process trains; others belong to its launcher."""
+    try:
+        with open(f"/proc/{process}/comm") as file:
+            return file.read().startswith("penstock-runtim")
+    except OSError:
+        return False
+
+
 def kill_session(session):
     """Kills all processes of the session, also those that are started meanwhile."""
     while found := processes_of_session(session):
         for process in found:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         time.sleep(0.005)
 
 
@@ -202,7 +204,8 @@ class TrainingRuns(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
         cls.cache, cls.data = os.path.join(cls.folder, "cache"), os.path.join(cls.folder, "data")
         os.mkdir(cls.data)
-        write_part_of_mnist(cls.data, cls.samples)
+        write_part(cls.data, "train", cls.samples)
+        write_part(cls.data, "t10k", 32)
 
     def path(self, name):
         return os.path.join(self.folder, name)

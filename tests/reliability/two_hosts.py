@@ -92,12 +92,6 @@ class TwoHosts:
             holder.stderr.close()
         self._holders = {}
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
     def command(self, name, command):
         """`command` on a host."""
         return ["nsenter", "--target", str(self._holders[name].pid), "--net", "--uts", *command]

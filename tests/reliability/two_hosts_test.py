@@ -11,14 +11,12 @@ machine that also has other work says nothing about times.
 """
 import json
 import os
-import subprocess
 import sys
 import time
-import unittest
 
 import training_runs
 import two_hosts
-from training_runs import TrainingRuns, contents, newest_of, of_mpi, step_of
+from training_runs import TrainingRuns, contents, is_rank, newest_of, of_mpi, step_of
 from two_hosts import ADDRESSES, NAMES, TwoHosts
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -219,14 +217,6 @@ class CutWire(TwoHostsRuns):
         for agent in agents:
             self.assertEqual(agent.wait(), 0, [each.text() for each in agents])
         self.assertEqual(contents(run), contents(self.path("undisturbed")))
-
-
-def is_rank(process):
-    try:
-        with open(f"/proc/{process}/comm") as file:
-            return file.read().startswith("penstock")
-    except FileNotFoundError:
-        return False
 
 
 if __name__ == "__main__":
