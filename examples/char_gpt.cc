@@ -38,7 +38,7 @@ int main(int argc, char** argv) try {
   ps::Pipeline pipeline(world, gpt, ps::next_token_loss, {.micro_batches = 4, .clip_norm = 1.0});
   pipeline.optimize_with(ps::adamw({.learning_rate = 2e-3, .beta2 = 0.99, .weight_decay = 0.1}));
   if (world.is_main())
-    for (const std::string& line : pipeline.describe_stages()) std::cout << line << "\n";
+    for (const std::string& line : describe_stages(pipeline)) std::cout << line << "\n";
 
   // An epoch has as many random windows as would cover the text; the test reads the last tenth once, in order.
   const ps::LoaderOptions reading = ps::for_this_process(pipeline, {.batch_size = 32, .seed = 1});

@@ -52,7 +52,7 @@ int main(int argc, char** argv) try {
   ps::Pipeline pipeline(world, *net, ps::cross_entropy, {.micro_batches = 4, .chunks = chunks});
   pipeline.optimize_with(ps::adam({.learning_rate = 1e-3}));
   if (world.is_main())
-    for (const std::string& line : pipeline.describe_stages()) std::cout << line << "\n";
+    for (const std::string& line : describe_stages(pipeline)) std::cout << line << "\n";
 
   const ps::ImageTransforms transforms = autoaugment ? ps::cifar10_autoaugment : ps::cifar10_augmentation;
   const ps::LoaderOptions reading =

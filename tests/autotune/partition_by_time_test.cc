@@ -77,7 +77,7 @@ TEST(PartitionByTime, needs_a_sample_unless_layers_are_annotated) {
   annotated.layers[1].pipeline_stage = 1;
   World another({.stages = 2});
   Pipeline pipeline(another, annotated, squared_error, autotune(another, annotated, squared_error, by_time, {}));
-  EXPECT_EQ(pipeline.describe_stages().size(), 2U);
+  EXPECT_EQ(describe_stages(pipeline).size(), 2U);
 }
 
 }  // namespace

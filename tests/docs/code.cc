@@ -6,6 +6,7 @@
 #include <penstock/base/log.h>
 #include <penstock/checkpoint/checkpoint.h>
 #include <penstock/penstock.h>
+#include <penstock/transport/joined_processes.h>
 #include <torch/torch.h>
 #if PENSTOCK_HAVE_MPI
 #include <mpi.h>
@@ -70,7 +71,7 @@ void use(const std::vector<torch::Tensor>&) {}
 }
 
 [[maybe_unused]] void sessions(ps::Pipeline& pipeline, const torch::Tensor& beginning, const torch::Tensor& next_tokens) {
-  ps::InferenceSession session = pipeline.open_session();
+  ps::InferenceSession session(pipeline);
   pipeline.infer(beginning, {.session = session});   // [n, T] tokens
   pipeline.infer(next_tokens, {.session = session}); // [n, 1]: each stage has the state of earlier calls
 }

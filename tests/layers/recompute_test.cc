@@ -465,11 +465,11 @@ TEST(Recompute, gives_the_same_bits_while_layers_are_frozen_and_unfrozen) {
     const auto step = [&] { pipeline.train_step(inputs, targets).wait(); };
     step();
     for (const char* name : {"in", "middle", "head"}) pipeline.freeze(name);
-    pipeline.unfreeze("head");
+    pipeline.freeze("head", false);
     step();
-    pipeline.unfreeze("middle");
+    pipeline.freeze("middle", false);
     step();
-    pipeline.unfreeze("in");
+    pipeline.freeze("in", false);
     step();
     return pipeline.state();
   };

@@ -99,7 +99,7 @@ TEST(BatchAxes, other_sample_dimensions_and_whole_inputs_equal_the_plain_loop) {
     const InferResult result = pipeline.infer(inputs);
     ASSERT_EQ(result.output().sizes(), logits.sizes());
     EXPECT_TRUE(torch::allclose(result.output(), logits, 1e-4, 1e-5));
-    EXPECT_EQ(pipeline.samples(inputs, targets), samples);
+    EXPECT_EQ(BatchShare(pipeline).samples(inputs, targets), samples);
     const Metric both{"both", [](const Tensors& outputs, const Tensors& all) {
                         EXPECT_EQ(outputs[0].size(1), all[1].size(0));
                         return static_cast<double>(all[0].numel() + all[1].numel());

@@ -167,7 +167,7 @@ TEST(FailedStep, that_ends_the_world_leaves_no_state) {
       EXPECT_TRUE(says(error, "no state is left after a failure", say("broken at ", event), "--checkpoint")) << error;
     }
     FaultyNetwork copy(job.faults);
-    EXPECT_THROW(job.pipeline.copy_state_to(copy), RankFailure);
+    EXPECT_THROW(copy_state(job.pipeline, copy), RankFailure);
   }
 }
 

@@ -229,7 +229,7 @@ TEST(Failures, a_child_after_fork_gets_an_error) {
             std::string::npos);
   // The child may destroy everything.
   auto world = std::make_unique<World>(WorldOptions{.stages = 2});
-  std::optional<InferenceSession> session = job.pipeline->open_session();
+  std::optional<InferenceSession> session(std::in_place, *job.pipeline);
   EXPECT_EQ(said_by_child([&] {
               world.reset();
               session.reset();

@@ -94,8 +94,8 @@ Trained freeze_and_thaw(int stages, const std::string& schedule, bool recompute)
   for (const char* name : {"first.weight", "first.bias", "second.bias"})
     EXPECT_TRUE(torch::equal(before.at(name), frozen.at(name))) << name;
   EXPECT_FALSE(torch::equal(before.at("second.weight"), frozen.at("second.weight")));
-  pipeline.unfreeze("first");
-  pipeline.unfreeze("second");
+  pipeline.freeze("first", false);
+  pipeline.freeze("second", false);
   if (stages == 3) {
     EXPECT_NE(instructions_of(pipeline).find("1SEND_B"), std::string::npos) << instructions_of(pipeline);
   }
@@ -116,7 +116,7 @@ TEST(FrozenParameters, frozen_from_the_start_can_train_later) {
   optimize(pipeline);
   run(pipeline, 1);
   const auto before = pipeline.state();
-  pipeline.unfreeze("first");
+  pipeline.freeze("first", false);
   run(pipeline, 1);
   EXPECT_FALSE(torch::equal(before.at("first.weight"), pipeline.state().at("first.weight")));
 }

@@ -172,7 +172,7 @@ TEST(InferenceSession, remembers_by_row_and_call) {
     World world({.stages = stages});
     Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 3, .partition = "uniform"});
     const torch::Tensor a = torch::arange(7), b = 10 * a;
-    InferenceSession one = pipeline.open_session(), other = pipeline.open_session();
+    InferenceSession one(pipeline), other(pipeline);
     std::vector<InferResult> results;  // in flight together
     for (const torch::Tensor& input : {a, b}) {
       results.push_back(pipeline.infer(input, {.session = one}));
@@ -217,7 +217,7 @@ TEST(InferenceSession, frees_its_memory_when_it_ends) {
   World world({.stages = 2});
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "uniform"});
   {
-    InferenceSession session = pipeline.open_session();
+    InferenceSession session(pipeline);
     pipeline.infer(rows(4), {.session = session}).wait();
     EXPECT_EQ(alive, 2);
     session.restart();

@@ -54,7 +54,11 @@ NamedTensors state_of(torch::nn::Module& module) {
 /// The network of `job`, and the function of a plain loop after the backward pass of each step.
 NamedTensors plain_loop(Job& job, int steps, const std::function<std::function<void(int)>(Plain&)>& prepare) {
   Plain plain;
+<<<<<<< HEAD
   job.copy_state_to(plain);
+=======
+  copy_state(*job.pipeline, plain);
+>>>>>>> f1408918 (pipeline: 28 public functions instead of 39)
   const auto update = prepare(plain);
   for (int step = 0; step < steps; ++step) {
     plain.zero_grad();
@@ -270,11 +274,14 @@ TEST(Gathered, several_calls_equal_one_step_over_their_batches) {
   for (const Reduction reduction : {Reduction::mean, Reduction::sum})
     for (const auto& [stages, replicas] : {std::pair(1, 1), {3, 1}, {2, 2}})
       for (const std::optional<double> clip : {std::optional<double>(), std::optional<double>(0.05)}) {
-        const auto train = [&](const std::function<void(Pipeline&)>& two_steps, int micro_batches) {
-          PipelineOf<Tied> pipeline(
-              {.stages = stages, .replicas = replicas},
-              {.micro_batches = micro_batches, .loss_reduction = {.reduction = reduction}, .clip_norm = clip},
-              torch_sgd(0.2));
+        const auto train = [&](const std::function<void(Pipeline&)>& two_steps, int micro_batches,
+                               int update_every = 1) {
+          PipelineOf<Tied> pipeline({.stages = stages, .replicas = replicas},
+                                    {.micro_batches = micro_batches,
+                                     .update_every = update_every,
+                                     .loss_reduction = {.reduction = reduction},
+                                     .clip_norm = clip},
+                                    torch_sgd(0.2));
           two_steps(pipeline);
           return pipeline.state();
         };
@@ -297,13 +304,12 @@ TEST(Gathered, several_calls_equal_one_step_over_their_batches) {
             2);
         const NamedTensors by_steps = train(
             [&](Pipeline& pipeline) {
-              pipeline.update_every(3);
               for (int step = 0; step < 6; ++step) {
                 const StepResult result = pipeline.train_step(part(inputs, step % 3), part(targets, step % 3));
                 EXPECT_EQ(result.has_gradient_norm(), clip && step % 3 == 2);
               }
             },
-            2);
+            2, /*update_every=*/3);
         const std::string what = say(stages, " x ", replicas, reduction == Reduction::sum ? " sum" : " mean");
         expect_close(whole, by_parts);
         expect_same(by_parts, by_steps, what);
@@ -317,9 +323,15 @@ TEST(Gathered, calls_of_different_sizes_are_weighted_by_their_samples) {
   parts.forward_backward(parts.inputs.narrow(0, 0, 9), parts.targets.narrow(0, 0, 9));
   const double loss = parts.forward_backward(parts.inputs.narrow(0, 9, 3), parts.targets.narrow(0, 9, 3)).loss();
   EXPECT_NEAR(loss, 1.4, 0.6) << "of its own batch, not of all";
+<<<<<<< HEAD
   EXPECT_THROW(parts.update_every(2), ConfigError);
   parts.step();
   expect_close(whole.state(), parts.state());
+=======
+  EXPECT_THROW(PipelineOf<Tied>({.stages = 1}, {.update_every = 0}), ConfigError);
+  parts.pipeline->step();
+  expect_close(whole.pipeline->state(), parts.pipeline->state());
+>>>>>>> f1408918 (pipeline: 28 public functions instead of 39)
 }
 
 /// With statistics and dropout, which differ between training and evaluation mode.
@@ -357,7 +369,7 @@ TEST(Cell, is_a_module_and_receives_the_trained_weights) {
     for (int step = 0; step < 3; ++step) pipeline.train_step(inputs, targets);
     Modes fresh;
     for (Modes* to : {&network, &fresh}) {
-      pipeline.copy_state_to(*to);
+      copy_state(pipeline, *to);
       to->eval();
       // Micro-batches of 6 rows, so that rounding is the same as for 6 rows.
       const torch::Tensor alone =

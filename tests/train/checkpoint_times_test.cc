@@ -56,9 +56,9 @@ struct Done {
 
 /// Trains on 60 samples.
 Done run(const Run& what) {
-  PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 2, .partition = "uniform", .seed = 4},
-                               sgd({.learning_rate = 0.1, .momentum = 0.9}));
-  pipeline.update_every(what.updates_every);
+  PipelineOf<Network> pipeline(
+      {.stages = 2}, {.micro_batches = 2, .update_every = what.updates_every, .partition = "uniform", .seed = 4},
+      sgd({.learning_rate = 0.1, .momentum = 0.9}));
   Trainer trainer(pipeline, what.options);
   Notes& notes = trainer.add_hook(std::make_unique<Notes>());
   notes.stop_after = what.stop_after;

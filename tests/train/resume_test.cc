@@ -242,8 +242,8 @@ TEST_F(Resume, keeps_the_reason_to_stop_through_an_interrupted_test) {
 
 TEST_F(Resume, gradients_that_wait_for_their_update_delay_the_end_of_a_test) {
   const auto train = [&](std::int64_t stop_at, bool resumes) {
-    PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .seed = 7}, sgd({.learning_rate = 0.1}));
-    pipeline.update_every(2);
+    PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .update_every = 2, .seed = 7},
+                                 sgd({.learning_rate = 0.1}));
     Trainer trainer(pipeline, {.epochs = 2, .stop_when = stop_after(stop_at)});
     trainer.add_hook(std::make_unique<CheckpointHook>(CheckpointOptions{.folder = folder_ / "run"}));
     EXPECT_EQ(trainer.resume(folder_ / "run"), resumes);

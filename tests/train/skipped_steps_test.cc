@@ -37,8 +37,10 @@ Loader batches(const std::set<int>& spoiled) {
 }
 
 struct Job {
-  explicit Job(const WorldOptions& ranks = {.stages = 2}, const Loss& loss = cross_entropy)
-      : world(ranks), pipeline(world, network, loss, {.micro_batches = 2, .partition = "uniform", .seed = 4}) {
+  explicit Job(const WorldOptions& ranks = {.stages = 2}, const Loss& loss = cross_entropy, int update_every = 1)
+      : world(ranks),
+        pipeline(world, network, loss,
+                 {.micro_batches = 2, .update_every = update_every, .partition = "uniform", .seed = 4}) {
     pipeline.optimize_with([](auto parameters) { return torch::optim::Adam(parameters, 0.01); });
   }
   World world;
@@ -276,8 +278,7 @@ TEST(SkippedSteps, are_counted_across_a_resumption) {
 
 // Gradients of earlier calls would be lost with the step.
 TEST(OnNan, accumulated_gradients_end_training) {
-  Job job;
-  job.pipeline.update_every(2);
+  Job job({.stages = 2}, cross_entropy, /*update_every=*/2);
   Trainer trainer(job.pipeline, {.on_nan = OnNan::skip});
   Loader train = batches({5});
   EXPECT_TRUE(says(error_text<Failure>([&] { trainer.fit(train); }), "the loss is", "epoch 0, step 5"));

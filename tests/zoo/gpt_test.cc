@@ -139,7 +139,7 @@ TEST(Gpt, continues_a_sequence_piece_by_piece) {
     World world({.stages = stages});
     Pipeline pipeline(world, gpt, next_token_loss, {.micro_batches = 2, .seed = 6});
     const torch::Tensor tokens = tokens_of(3, 8), whole = pipeline.infer(tokens).output();
-    const InferenceSession session = pipeline.open_session();
+    const InferenceSession session(pipeline);
     std::vector<torch::Tensor> pieces;
     std::int64_t at = 0;
     for (const std::int64_t length : {3, 1, 2, 1, 1}) {

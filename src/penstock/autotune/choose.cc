@@ -322,6 +322,7 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
     comparison = compare_steps(world, entries.size(), how.comparison, [&](std::size_t i) {
       const Plan& plan = entries[i].finalist.plan;
       PipelineOptions timed = options_for(plan);
+      timed.update_every = 1;
       if (entries[i].costs) timed.costs = entries[i].costs;
       return time_steps(timed, plan.prediction.makespan);
     });

@@ -183,6 +183,7 @@ StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const P
   measuring.chunks = 0;
   measuring.weight_gradients = WeightGradients::stream;
   measuring.count_bytes = true;
+  measuring.update_every = 1;
   Pipeline pipeline(world, network, loss, measuring);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
   // The first step does not count (rank/held_bytes.h).

@@ -200,6 +200,7 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   const StageLayers annotated = annotated_stages(network, options, world.stages());
   const ProfiledNetwork size{world.stages(), layers, static_cast<int>(annotated.size()) / world.stages()};
   PipelineOptions base = options;
+  base.update_every = 1;
   base.partition = world.stages() > 1 && annotated.empty() ? "time" : "uniform";
   const auto pass = [&] {
     Runs runs;

@@ -18,6 +18,7 @@
 #include "penstock/cli/continued_json.h"
 #include "penstock/cli/data_flags.h"
 #include "penstock/cli/dump.h"
+#include "penstock/cli/exit_codes.h"
 #include "penstock/cli/job.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/verbs.h"
@@ -275,7 +276,7 @@ int train(TrainFlags flags) {
   std::ofstream json_file;
   if (world.is_main()) {
     log(LogLevel::info, banner(flags.job, *pipeline));
-    for (const std::string& line : pipeline->describe_stages()) log(LogLevel::info, line);
+    for (const std::string& line : describe_stages(*pipeline)) log(LogLevel::info, line);
     if (!flags.dump.empty()) dump(*pipeline, flags.dump);
     if (json_on_stdout) {
       trainer.add_hook(json_hook(std::cout));

@@ -10,22 +10,23 @@
 
 namespace penstock {
 
+class Pipeline;
 struct SessionState;
 
 /// Sequences that continue from one inference call to the next: while a session is open, layers with a SequenceMemory
 /// keep their keys and values on their ranks. Copies refer to the same session; destroying the last copy frees the
-/// memory. Made by Pipeline::open_session, for that pipeline alone; under MPI every process opens, uses and closes its
-/// sessions in the same order. Every call of a session has the same number of rows and the same options. Not
+/// memory. For one pipeline, which need not outlive it; under MPI every process opens, uses and closes its sessions in
+/// the same order. Every call of a session has the same number of rows and the same options. Not
 /// thread-safe.
 class InferenceSession {
  public:
+  explicit InferenceSession(Pipeline& pipeline);
+
   /// Discards the sequences: later calls begin new ones, and may have another number of rows.
   void restart();
 
  private:
-  friend class Pipeline;
   friend class JobFactory;
-  explicit InferenceSession(std::shared_ptr<SessionState> state) : state_(std::move(state)) {}
   std::shared_ptr<SessionState> state_;
 };
 

@@ -13,12 +13,6 @@
 
 namespace penstock {
 
-void StepParts::update_every(int calls) {
-  require_whole_steps("update_every");
-  require<ConfigError>(calls >= 1, "an update every ", calls, " calls: give at least 1");
-  calls_per_update_ = calls;
-}
-
 void StepParts::require_whole_steps(const char* what) const {
   require<ConfigError>(!has_gradients(), what, " while gradients wait for their update: call step() first");
 }
@@ -142,7 +136,7 @@ StepJob JobFactory::begin(const BatchTensors& inputs, const BatchTensors& target
     const RowRange share = share_rows(samples);
     require<ConfigError>(given == samples || given == share.size() || given == 0, "the inputs have ", given,
                          " rows and the batch ", samples, ": pass the whole batch",
-                         is_spread() ? ", or its share_rows" : "");
+                         is_spread() ? ", or its BatchShare" : "");
     if (given != samples) first_row = share.begin;
   }
   Tensors tensors = inputs.list();

@@ -22,8 +22,9 @@ namespace penstock {
 /// gradients, reduce_gradients, step. Used by the program's thread.
 class StepParts {
  public:
-  /// Throws ConfigError for less than one call, and while gradients await their update.
-  void update_every(int calls);
+  /// `calls_per_update`: PipelineOptions::update_every.
+  explicit StepParts(int calls_per_update = 1) : calls_per_update_(calls_per_update) {}
+
   /// Whether a train_step only accumulates gradients, unless it is the last before an update.
   bool accumulates() const { return calls_per_update_ > 1; }
   /// Whether enough calls were accumulated for an update.
@@ -51,7 +52,7 @@ class StepParts {
  private:
   StepPart next_ = StepPart::whole;
   std::shared_ptr<const StepJob> begun_;
-  int calls_per_update_ = 1;
+  int calls_per_update_;
   int calls_ = 0;      // of forward_backward, since the last update
   double weight_ = 0;  // total weight of their samples
 };

@@ -84,6 +84,7 @@ std::size_t ParameterGroups::group_of(const NamedParameter& parameter) const {
 }
 
 OptimizerFactory ParameterGroups::factory() const {
+  if (groups_.empty()) return rest_;
   return [groups = *this](const std::vector<NamedParameter>& named) -> std::unique_ptr<Optimizer> {
     std::vector<std::vector<NamedParameter>> members(groups.groups_.size() + 1);
     for (const NamedParameter& parameter : named) members[groups.group_of(parameter)].push_back(parameter);
@@ -102,10 +103,11 @@ OptimizerFactory ParameterGroups::factory() const {
   };
 }
 
-void ParameterGroups::require_all_used(const std::vector<NamedParameter>& parameters) const {
+void ParameterGroups::require_all_used(const std::function<std::vector<NamedParameter>()>& parameters) const {
+  if (groups_.empty()) return;
   std::vector<bool> used(groups_.size() + 1, false);
   std::vector<std::string> names;
-  for (const NamedParameter& parameter : parameters) {
+  for (const NamedParameter& parameter : parameters()) {
     used[group_of(parameter)] = true;
     names.push_back(parameter.name);
   }

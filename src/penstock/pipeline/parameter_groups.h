@@ -49,7 +49,7 @@ extern const ParameterFilter no_decay;
 class ParameterGroups {
  public:
   template <class Make>
-  explicit ParameterGroups(Make rest) : rest_(as_optimizer_factory(std::move(rest))) {}
+  ParameterGroups(Make rest) : rest_(as_optimizer_factory(std::move(rest))) {}  // NOLINT: one group is its optimiser
 
   template <class Make>
   ParameterGroups& add(ParameterFilter which, Make make) {
@@ -58,8 +58,9 @@ class ParameterGroups {
   }
 
   OptimizerFactory factory() const;
-  /// Throws ConfigError, naming the pattern, where a group takes none of `parameters`, which are the whole network's.
-  void require_all_used(const std::vector<NamedParameter>& parameters) const;
+  /// Throws ConfigError, which names the pattern, if a group takes none of the whole network's parameters, which
+  /// `parameters` returns; it is called only if there are groups.
+  void require_all_used(const std::function<std::vector<NamedParameter>()>& parameters) const;
 
  private:
   struct Group {

@@ -47,14 +47,10 @@ Pipeline::~Pipeline() {
 
 // Training.
 
-void Pipeline::set_optimizer(const OptimizerFactory& factory) {
-  impl_->on_each_rank([&](RankRunner& runner) { runner.updater().make_optimizers(factory); });
+void Pipeline::optimize_with(const ParameterGroups& optimizers) {
+  optimizers.require_all_used([this] { return all_parameters(stages(), options().seed); });
+  impl_->on_each_rank([&](RankRunner& runner) { runner.updater().make_optimizers(optimizers.factory()); });
   impl_->has_optimizer = true;
-}
-
-void Pipeline::optimize_with(const ParameterGroups& groups) {
-  groups.require_all_used(all_parameters(stages(), options().seed));
-  set_optimizer(groups.factory());
 }
 
 StepResult Pipeline::train_step(const BatchTensors& inputs, const BatchTensors& targets, const StepOptions& options) {
@@ -86,7 +82,6 @@ StepResult Pipeline::forward_backward(const BatchTensors& inputs, const BatchTen
 }
 void Pipeline::reduce_gradients(double scale) { impl_->later_part(StepPart::reduce, scale); }
 void Pipeline::step() { impl_->later_part(StepPart::update, 1); }
-void Pipeline::update_every(int calls) { impl_->parts.update_every(calls); }
 bool Pipeline::has_gradients() const { return impl_->parts.has_gradients(); }
 
 void Pipeline::add_gradient_hook(const GradientHook& hook) {
@@ -106,8 +101,7 @@ std::map<std::string, torch::Tensor> Pipeline::local_gradients() {
 }
 
 void Pipeline::set_learning_rate(double rate) { impl_->jobs.set_learning_rate(rate); }
-void Pipeline::freeze(const std::string& name) { impl_->set_trainable(name, false); }
-void Pipeline::unfreeze(const std::string& name) { impl_->set_trainable(name, true); }
+void Pipeline::freeze(const std::string& name, bool frozen) { impl_->set_trainable(name, !frozen); }
 
 // Evaluation and inference.
 
@@ -121,30 +115,15 @@ StepResult Pipeline::evaluate(const BatchTensors& inputs, const BatchTensors& ta
 InferResult Pipeline::infer(const BatchTensors& inputs, const InferOptions& options) {
   return impl_->inferences.start(impl_->jobs.inference(inputs.list(), options));
 }
-InferenceSession Pipeline::open_session() { return InferenceSession(impl_->inferences.open_session()); }
+InferenceSession::InferenceSession(Pipeline& pipeline) : state_(pipeline.impl_->inferences.open_session()) {}
 
 // What the pipeline was made of.
 
-RowRange Pipeline::share_rows(std::int64_t samples) const { return impl_->jobs.share_rows(samples); }
-std::int64_t Pipeline::samples(const BatchTensors& inputs, const BatchTensors& targets) const {
-  return impl_->axes.samples(inputs, targets);
-}
-bool Pipeline::reads_inputs() const { return impl_->runners->read_inputs(); }
 const World& Pipeline::world() const { return impl_->world(); }
 const PipelineOptions& Pipeline::options() const { return impl_->options; }
 const Loss& Pipeline::loss() const { return impl_->loss; }
 const StagedGraph& Pipeline::stages() const { return impl_->staged(); }
 const Schedule& Pipeline::schedule() const { return impl_->full_schedule->schedule; }
-
-std::vector<std::string> Pipeline::describe_stages() const {
-  std::vector<std::string> lines;
-  for (const StagePart& part : stages().parts) {
-    std::string line = say("stage ", part.id.value(), ":");
-    for (int n : part.nodes) line += " " + stages().graph.nodes[static_cast<std::size_t>(n)].name;
-    lines.push_back(std::move(line));
-  }
-  return lines;
-}
 
 // Parameters and buffers.
 
@@ -197,26 +176,9 @@ void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) {
   require<ConfigError>(error_text.empty(), error_text);
 }
 
-void Pipeline::copy_state_to(Cell& network) {
-  const std::map<std::string, torch::Tensor> trained = state();
-  if (world().is_main()) network.load_state(trained, Cell::Missing::keep);
-}
-
-void Pipeline::copy_state_to(torch::nn::Module& network) {
-  const std::map<std::string, torch::Tensor> trained = state();
-  if (!world().is_main()) return;
-  std::map<std::string, torch::Tensor> own;
-  for (auto& item : network.named_parameters()) own[item.key()] = item.value();
-  for (auto& item : network.named_buffers())
-    if (item.value().defined()) own[item.key()] = item.value();
-  load_into(own, trained, Cell::Missing::keep);
-}
-
 // Checkpoints.
 
 std::int64_t Pipeline::training_steps() const { return static_cast<std::int64_t>(impl_->jobs.training_steps()); }
-
-BitSettings Pipeline::bit_settings() const { return penstock::bit_settings(options(), world(), schedule()); }
 
 std::unique_ptr<CheckpointSaver> Pipeline::checkpoints(const SaverOptions& options) {
   impl_->checkpoint_folder = options.folder;
@@ -233,7 +195,7 @@ std::unique_ptr<CheckpointSaver> Pipeline::checkpoints(const SaverOptions& optio
                      },
                  .pipeline = impl_->number,
                  .seed = impl_->options.seed,
-                 .bits = bit_settings(),
+                 .bits = bit_settings(impl_->options, world(), schedule()),
                  .damaged = impl_->damaged},
       options);
 }
@@ -253,6 +215,39 @@ std::optional<Manifest> Pipeline::load(const std::string& path) {
   if (const auto& from = loaded.manifest)
     impl_->jobs.continue_after(static_cast<std::uint64_t>(from->step), learning_rate_in(from->states));
   return loaded.manifest;
+}
+
+// Beside the pipeline.
+
+std::int64_t BatchShare::samples(const BatchTensors& inputs, const BatchTensors& targets) const {
+  return impl_.axes.samples(inputs, targets);
+}
+RowRange BatchShare::rows(std::int64_t samples) const { return impl_.jobs.share_rows(samples); }
+bool BatchShare::reads_inputs() const { return impl_.runners->read_inputs(); }
+
+std::vector<std::string> describe_stages(const Pipeline& pipeline) {
+  std::vector<std::string> lines;
+  for (const StagePart& part : pipeline.stages().parts) {
+    std::string line = say("stage ", part.id.value(), ":");
+    for (int n : part.nodes) line += " " + pipeline.stages().graph.nodes[static_cast<std::size_t>(n)].name;
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+void copy_state(Pipeline& pipeline, Cell& network) {
+  const std::map<std::string, torch::Tensor> trained = pipeline.state();
+  if (pipeline.world().is_main()) network.load_state(trained, Cell::Missing::keep);
+}
+
+void copy_state(Pipeline& pipeline, torch::nn::Module& network) {
+  const std::map<std::string, torch::Tensor> trained = pipeline.state();
+  if (!pipeline.world().is_main()) return;
+  std::map<std::string, torch::Tensor> own;
+  for (auto& item : network.named_parameters()) own[item.key()] = item.value();
+  for (auto& item : network.named_buffers())
+    if (item.value().defined()) own[item.key()] = item.value();
+  load_into(own, trained, Cell::Missing::keep);
 }
 
 }  // namespace penstock

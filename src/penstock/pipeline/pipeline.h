@@ -54,22 +54,17 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  /// Sets the optimiser. `make` is called once for each stage with that stage's parameters: a function that returns an
-  /// optimiser of torch::optim, or an OptimizerFactory (train/optimizers.h has fast ones). Throws ConfigError for
-  /// LBFGS, which needs a closure over the whole network.
-  template <class Make>
-  void optimize_with(Make make) {
-    set_optimizer(as_optimizer_factory(std::move(make)));
-  }
-  /// Sets several optimisers, each for a group of parameters selected by name. Throws ConfigError for a pattern that
-  /// matches no parameter.
-  void optimize_with(const ParameterGroups& groups);
+  /// Sets the optimiser. `optimizers` is a function that is called once for each stage with that stage's parameters and
+  /// returns an optimiser of torch::optim, or an OptimizerFactory (train/optimizers.h has fast ones), or several of
+  /// these for groups of parameters that are selected by name. Throws ConfigError for LBFGS, which needs a closure over
+  /// the whole network, and for a pattern that matches no parameter.
+  void optimize_with(const ParameterGroups& optimizers);
 
   /// Submits forward, backward and update for one batch, and returns before they are done. At most one step waits
   /// behind the one that runs: a third call first waits for the oldest step.
   /// `inputs` and `targets` are one or several tensors each, of shape [n, ...] or as PipelineOptions::batch_dims
   /// defines. They are the whole (global) batch. Under MPI, `inputs` may contain only the rows of this
-  /// process's replica (share_rows), or nothing where reads_inputs() is false. A loss of the outputs alone needs no
+  /// process's replica (BatchShare), or nothing if no rank of the process reads them. A loss of the outputs alone needs no
   /// targets: the number of samples n is then taken from the inputs, or from targets = BatchTensors::none(n).
   /// The caller must not write to the tensors before the result is available: until loss() or another getter of the
   /// StepResult has returned, wait() has returned, or ready() was true. The step copies what its backward pass needs
@@ -92,9 +87,6 @@ class Pipeline {
   void reduce_gradients(double scale = 1);
   /// Clips the gradients if the options ask for it, and steps the optimisers.
   void step();
-  /// Gradient accumulation: from now on every `calls`-th train_step updates, with the gradients accumulated since the
-  /// last update; step() updates earlier. Throws ConfigError for less than 1, and while gradients await their update.
-  void update_every(int calls);
   /// Whether gradients await their update, so that no checkpoint can be written.
   bool has_gradients() const;
   /// Adds a function that replaces gradients. It runs after gradients are summed over ties and replicas and divided by
@@ -115,24 +107,12 @@ class Pipeline {
   /// inferences may be in flight before this call waits for the oldest. Within a session each call continues from the
   /// layers' state (such as keys and values) that the calls before it left.
   InferResult infer(const BatchTensors& inputs, const InferOptions& options = {});
-  /// Opens a session for sequences that are passed in several calls.
-  InferenceSession open_session();
-
-  /// The rows of a batch of `samples` that this process's replica computes; all of them under threads.
-  RowRange share_rows(std::int64_t samples) const;
-  /// The number of samples of a batch, as train_step() counts them.
-  std::int64_t samples(const BatchTensors& inputs, const BatchTensors& targets) const;
-  /// Whether any rank of this process reads the network's inputs.
-  bool reads_inputs() const;
-
   const World& world() const;
   const PipelineOptions& options() const;
   const Loss& loss() const;
   const StagedGraph& stages() const;
   /// The lowered schedule that the ranks execute for a batch of at least m samples per replica.
   const Schedule& schedule() const;
-  /// One line per stage, "stage 0: flatten layer1 relu1", for display.
-  std::vector<std::string> describe_stages() const;
 
   /// Parameters and buffers of this process's ranks (replica 0 first; a tied parameter at its lowest stage here), by
   /// full name. The tensors are the pipeline's own. A program that changes them between steps must call sync_ties()
@@ -170,33 +150,48 @@ class Pipeline {
   /// optimiser (then load another state before going on), and DataError if the folder cannot be read, or no checkpoint
   /// is usable and one that was skipped may be whole: one of a later version, or on a disk that fails.
   std::optional<Manifest> load(const std::string& path);
-  /// The settings on which the bits of results depend, to be compared with those of a manifest: differences().
-  BitSettings bit_settings() const;
-
-  /// Copies the values of state() into `network`, which is the network the pipeline was made from or one of the same
-  /// structure, for use without a pipeline. Changes `network` on the main process alone. Collective. Throws
-  /// ConfigError, naming the tensor, where names or shapes differ.
-  void copy_state_to(Cell& network);
-  void copy_state_to(torch::nn::Module& network);
-
   /// Sets the learning rate of every optimiser for the steps that are submitted from now on. Throws ConfigError for a
   /// rate that is negative or not finite.
   void set_learning_rate(double rate);
 
   /// Freezes a parameter, or all parameters of a layer or Cell, by full name: their values stay bitwise the same, and
   /// their gradients are not computed. The schedule is lowered again, without the messages that no longer carry a
-  /// gradient. An optimiser keeps its state of frozen parameters until unfreeze(). Collective; waits for all submitted
-  /// steps. Throws ConfigError for a name that the network does not contain, and between the parts of a step.
-  void freeze(const std::string& name);
-  void unfreeze(const std::string& name);
+  /// gradient. With `frozen` false it trains them again, from the state that the optimiser has kept. Collective; waits for
+  /// all submitted steps. Throws ConfigError for a name that the network does not contain, and between the parts of a step.
+  void freeze(const std::string& name, bool frozen = true);
 
  private:
+  friend class BatchShare;
+  friend class InferenceSession;
   friend class Profiler;
   friend class WeightAverage;
 
-  void set_optimizer(const OptimizerFactory& factory);
-
   std::unique_ptr<PipelineImpl> impl_;
 };
+
+/// The part of each batch that this process of a pipeline needs. The pipeline must outlive it.
+class BatchShare {
+ public:
+  explicit BatchShare(const Pipeline& pipeline) : impl_(*pipeline.impl_) {}
+
+  /// The number of samples of a batch, as train_step() counts them.
+  std::int64_t samples(const BatchTensors& inputs, const BatchTensors& targets) const;
+  /// The rows of a batch of `samples` that this process's replica computes; all of them under threads.
+  RowRange rows(std::int64_t samples) const;
+  /// Whether any rank of this process reads the network's inputs.
+  bool reads_inputs() const;
+
+ private:
+  const PipelineImpl& impl_;
+};
+
+/// One line per stage, "stage 0: flatten layer1 relu1", for display.
+std::vector<std::string> describe_stages(const Pipeline& pipeline);
+
+/// Copies the values of Pipeline::state() into `network`, which is the network the pipeline was made from or one of the
+/// same structure, for use without a pipeline. Changes `network` on the main process only. Collective. Throws
+/// ConfigError, which names the tensor, if names or shapes differ.
+void copy_state(Pipeline& pipeline, Cell& network);
+void copy_state(Pipeline& pipeline, torch::nn::Module& network);
 
 }  // namespace penstock

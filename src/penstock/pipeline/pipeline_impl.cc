@@ -33,6 +33,8 @@ void require_options(const PipelineOptions& options, int inputs) {
   require_clipping(options);
   require_loss_scaling(options.loss_scaling);
   require_precision(options.precision, device_of(*options.device, 0).type());
+  require<ConfigError>(options.update_every >= 1, "update_every is ", options.update_every,
+                       " calls of train_step: set at least 1");
   require<ConfigError>(options.compare_batches >= 0, "batches are compared in every ", options.compare_batches,
                        "th step: give a positive number, or 0 for never");
 }
@@ -50,6 +52,7 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
       runners(std::make_shared<LocalRunners>(in_world, number,
                                              partition_network(network, options, schedules.training().stage_count()))),
       jobs({options, loss, axes, schedules, *runners}),
+      parts(given.update_every),
       inferences(runners) {
   options = decided_options(std::move(options), schedules.source());
   require_options(options, staged().graph.inputs);
@@ -83,8 +86,7 @@ void PipelineImpl::lower() {
 }
 
 void PipelineImpl::set_trainable(const std::string& name, bool trains) {
-  require<ConfigError>(!parts.has_gradients(), trains ? "unfreeze" : "freeze", " before the last step's ",
-                       "update: call step() first");
+  require<ConfigError>(!parts.has_gradients(), "freeze before the last step's ", "update: call step() first");
   require_parameters(staged(), name, options.seed);
   on_each_rank([&](RankRunner& runner) { runner.set_trainable(name, trains); });
   lower();

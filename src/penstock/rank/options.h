@@ -31,6 +31,9 @@ struct PipelineOptions {
   int inputs = 1;             // tensors that the network takes
   BatchDims batch_dims = {};  // where the samples lie in inputs, targets and outputs: along dimension 0
   int micro_batches = 1;      // m per step and replica; 0: chosen by the schedule "auto"
+  /// Gradient accumulation: every update_every-th train_step updates, with the gradients that were accumulated since the
+  /// last update; Pipeline::step() updates earlier.
+  int update_every = 1;
   std::string schedule = "";  // a generator's name, or a .sched or CSV file; empty: default_schedule(chunks)
   std::optional<Schedule> custom = std::nullopt;  // the program's own compute instructions, instead of `schedule`
   int chunks = 0;                                 // v, stages per rank; 0: the schedule's default
@@ -97,6 +100,7 @@ struct Setting {
 template <class Visit>
 void for_each_setting(const PipelineOptions& options, Visit&& visit) {
   visit(Setting{"micro-batches", false, true}, options.micro_batches);
+  visit(Setting{"update-every", true}, options.update_every);
   visit(Setting{"schedule"}, options.schedule);
   visit(Setting{"weight-gradients"}, options.weight_gradients);
   visit(Setting{"memory-limit"}, options.memory_limit);

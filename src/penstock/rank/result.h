@@ -98,7 +98,7 @@ struct StepOptions {
   bool keep_outputs = false;  // makes StepResult::outputs() available; costs a copy of them
   /// A loss that is infinite or not a number fails a training step on every rank before any update, with InvalidLoss,
   /// which names the layer. Steps that are submitted behind it run as if it had not been submitted.
-  /// Ignored by evaluate(), and where gradients are accumulated over several calls (update_every).
+  /// Ignored by evaluate(), and where gradients are accumulated over several calls (PipelineOptions::update_every).
   bool refuse_invalid_loss = false;
   /// Does not run the step where the step that was submitted before it was refused: it then fails with StepFailure. For
   /// programs that submit a step before they know the loss of the last one, and want no update behind a refused one.

@@ -66,7 +66,7 @@ class GenerationBatch {
  public:
   GenerationBatch(Pipeline& pipeline, std::vector<Tokens> prompts, std::uint64_t first_prompt,
                   const GenerateOptions& options)
-      : pipeline_(pipeline), options_(options), first_prompt_(first_prompt), session_(pipeline.open_session()) {
+      : pipeline_(pipeline), options_(options), first_prompt_(first_prompt), session_(pipeline) {
     for (Tokens& prompt : prompts) {
       ends_.push_back(static_cast<std::int64_t>(prompt.size()) + options.tokens);
       rows_.push_back(std::move(prompt));

@@ -75,7 +75,7 @@ std::optional<EvaluationReport> run_test(Pipeline& pipeline, Loader& test, const
       std::erase_if(run.metrics, [](const Metric& metric) { return metric.name == correct.name; });
     ++position.step;
     Submitted next{pipeline.evaluate(inputs, targets, run.metrics, {.keep_outputs = keeps_outputs}),
-                   pipeline.samples(inputs, targets)};
+                   BatchShare(pipeline).samples(inputs, targets)};
     if (pending) add(*pending);
     pending.emplace(std::move(next));
     if (run.ends_early && position.step < position.steps_in_epoch && run.ends_early()) return std::nullopt;

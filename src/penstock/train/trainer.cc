@@ -102,7 +102,8 @@ void Trainer::fit(Loader& train, Loader* test) {
 bool Trainer::resume(const std::string& path) {
   std::optional<Manifest> manifest = pipeline_.load(path);
   if (!manifest) return false;
-  std::string different = differences(pipeline_.bit_settings(), manifest->bits);
+  std::string different =
+      differences(bit_settings(pipeline_.options(), pipeline_.world(), pipeline_.schedule()), manifest->bits);
   if (pipeline_.options().seed != manifest->seed)
     different += say(different.empty() ? "" : ", ", "seed ", pipeline_.options().seed, " instead of ", manifest->seed);
   if (!different.empty() && pipeline_.world().is_main())
@@ -158,7 +159,7 @@ void Trainer::write_last_checkpoint() {
     checkpoints_->write(progress_, hooks_.states());
   else if (pipeline_.world().is_main())
     warn(say("no checkpoint of step ", pipeline_.training_steps(), " is written, because gradients of the last steps ",
-             "wait for their update: let the number of steps be a multiple of that given to update_every"));
+             "wait for their update: set a number of steps that is a multiple of update_every"));
   checkpoints_->finish();
 }
 
@@ -295,7 +296,7 @@ void Trainer::run_epoch(Loader& train, Epoch& epoch) {
       continue;
     }
     StepReport step{.epoch = epoch.number, .step = position.step, .steps_in_epoch = epoch.steps};
-    step.samples = pipeline_.samples(inputs, targets);
+    step.samples = BatchShare(pipeline_).samples(inputs, targets);
     step.targets = targets.count() > 0 ? targets[0].numel() : step.samples;
     if (epoch.rate) {
       step.learning_rate = epoch.rate(position);
@@ -412,7 +413,7 @@ Tensors Trainer::predict(Loader& data, const InferOptions& options) {
   const BatchAxes axes("inputs", pipeline_.options().batch_dims.inputs);
   data.set_epoch(0);
   for (auto& [inputs, targets] : data) {
-    const std::int64_t rows = axes.samples(inputs.list()), samples = pipeline_.samples(inputs, targets);
+    const std::int64_t rows = axes.samples(inputs.list()), samples = BatchShare(pipeline_).samples(inputs, targets);
     require<ConfigError>(rows == samples, "predict got ", rows, " rows of a batch of ", samples,
                          ": pass it a loader of whole batches, without for_this_process");
     InferResult next = pipeline_.infer(inputs, options);
@@ -428,7 +429,7 @@ Tensors Trainer::predict(Loader& data, const InferOptions& options) {
 LoaderOptions for_this_process(const Pipeline& pipeline, LoaderOptions options) {
   const World& world = pipeline.world();
   if (!ranks_of(world).is_alone()) options.share = {.index = world.replica(), .of = world.replicas()};
-  options.inputs = pipeline.reads_inputs();
+  options.inputs = BatchShare(pipeline).reads_inputs();
   return options;
 }
 

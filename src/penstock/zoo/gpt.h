@@ -29,7 +29,7 @@ struct GptOptions {
 ///
 /// Initial weights are those of GPT-2: normal with standard deviation 0.02, or 0.02 / sqrt(2 * layers) for the
 /// projections into the residual stream; biases are 0. No layer is annotated with a stage: use automatic partitioning,
-/// or annotate block(). In an inference session (Pipeline::open_session) each call continues the sequences of the
+/// or annotate block(). In an inference session (pipeline/infer.h) each call continues the sequences of the
 /// previous one.
 class Gpt : public Cell {
  public:
