@@ -54,11 +54,7 @@ NamedTensors state_of(torch::nn::Module& module) {
 /// The network of `job`, and the function of a plain loop after the backward pass of each step.
 NamedTensors plain_loop(Job& job, int steps, const std::function<std::function<void(int)>(Plain&)>& prepare) {
   Plain plain;
-<<<<<<< HEAD
-  job.copy_state_to(plain);
-=======
-  copy_state(*job.pipeline, plain);
->>>>>>> f1408918 (pipeline: 28 public functions instead of 39)
+  copy_state(job, plain);
   const auto update = prepare(plain);
   for (int step = 0; step < steps; ++step) {
     plain.zero_grad();
@@ -323,15 +319,9 @@ TEST(Gathered, calls_of_different_sizes_are_weighted_by_their_samples) {
   parts.forward_backward(parts.inputs.narrow(0, 0, 9), parts.targets.narrow(0, 0, 9));
   const double loss = parts.forward_backward(parts.inputs.narrow(0, 9, 3), parts.targets.narrow(0, 9, 3)).loss();
   EXPECT_NEAR(loss, 1.4, 0.6) << "of its own batch, not of all";
-<<<<<<< HEAD
-  EXPECT_THROW(parts.update_every(2), ConfigError);
+  EXPECT_THROW(PipelineOf<Tied>({.stages = 1}, {.update_every = 0}), ConfigError);
   parts.step();
   expect_close(whole.state(), parts.state());
-=======
-  EXPECT_THROW(PipelineOf<Tied>({.stages = 1}, {.update_every = 0}), ConfigError);
-  parts.pipeline->step();
-  expect_close(whole.pipeline->state(), parts.pipeline->state());
->>>>>>> f1408918 (pipeline: 28 public functions instead of 39)
 }
 
 /// With statistics and dropout, which differ between training and evaluation mode.
