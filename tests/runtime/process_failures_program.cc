@@ -3,10 +3,13 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
+#include <map>
 #include <thread>
 
 #include "penstock/penstock.h"
+#include "tests/base/error_text.h"
 #include "tests/runtime/overflowing.h"
 #include "tests/support/temporary_folder.h"
 
@@ -67,24 +70,23 @@ struct Job {
 
 const WorldOptions patient{.stages = 2, .deadline = 60s};
 
-/// The main thread of rank 1 throws between two steps, as a hook may.
+/// Trains until the main thread of rank 1 throws between two steps, as a hook may.
+void train_until_the_hook_breaks(Job& job) {
+  for (int i = 0; i < 1000000; ++i) {
+    job.step(i).loss();
+    if (i == 5 && job.is_rank(1)) throw std::runtime_error("the hook broke");
+  }
+}
+
 void hook_case() {
   Job job(patient);
-  job.world.run([&] {
-    for (int i = 0; i < 1000000; ++i) {
-      job.step(i).loss();
-      if (i == 5 && job.is_rank(1)) throw std::runtime_error("the hook broke");
-    }
-  });
+  job.world.run([&] { train_until_the_hook_breaks(job); });
 }
 
 /// The same, and only main() catches it.
 void unwind_case() {
   Job job(patient);
-  for (int i = 0; i < 1000000; ++i) {
-    job.step(i).loss();
-    if (i == 5 && job.is_rank(1)) throw std::runtime_error("the hook broke");
-  }
+  train_until_the_hook_breaks(job);
 }
 
 /// Returns only by a signal: mpirun ends this process, because another one has failed.
@@ -96,12 +98,7 @@ void unwind_case() {
 void caught_case() {
   Job job(patient);
   try {
-    job.world.run([&] {
-      for (int i = 0; i < 1000000; ++i) {
-        job.step(i).loss();
-        if (i == 5 && job.is_rank(1)) throw std::runtime_error("the hook broke");
-      }
-    });
+    job.world.run([&] { train_until_the_hook_breaks(job); });
   } catch (const std::exception&) {
     if (job.is_rank(1)) wait_for_the_end();
     throw;
@@ -168,12 +165,9 @@ void width_case() {
   Job job(patient);
   job.step(0).loss();
   const double before = job.sum_of_state();
-  std::string failure;
-  try {
+  const std::string failure = test::error_text<StepFailure>([&] {
     job.pipeline->infer(torch::ones({8, 13}), {.broadcast = true}).outputs();
-  } catch (const StepFailure& error) {
-    failure = error.what();
-  }
+  });
   require<Failure>(failure.find("rank 0 (stage 0) failed at 0F0 of step 1") == 0, "told: ", failure);
   require<Failure>(job.sum_of_state() == before, "the state has changed");
   require<Failure>(job.pipeline->infer(torch::ones({8, 12}), {.broadcast = true}).output().size(1) == 4, "no logits");
@@ -191,26 +185,13 @@ void worlds_case() {
     });
     job.step(0).loss();
     is_failing = true;
-    std::string failure;
-    try {
-      job.step(1).wait();
-    } catch (const RankFailure& error) {
-      failure = error.what();
-    }
+    const std::string failure = test::error_text<RankFailure>([&] { job.step(1).wait(); });
     require<Failure>(failure.find("rank 1 (stage 1) failed at 1B0 of step 1: the layer broke") == 0, "told: ", failure);
     is_failing = false;
-    try {
-      job.step(2).wait();
-      throw Failure("the world goes on");
-    } catch (const RankFailure&) {
-    }
-    try {
-      job.pipeline->state();
-      throw Failure("there is a state");
-    } catch (const RankFailure& error) {
-      failure = error.what();
-    }
-    require<Failure>(failure.find("no state is left after a failure") == 0, "told: ", failure);
+    const std::string next = test::error_text<RankFailure>([&] { job.step(2).wait(); });
+    require<Failure>(next != "[no error]", "the world goes on");
+    const std::string state = test::error_text<RankFailure>([&] { job.pipeline->state(); });
+    require<Failure>(state.find("no state is left after a failure") == 0, "told: ", state);
   }
   for (int i = 0; i < 2; ++i) {
     Job job(patient);
@@ -241,12 +222,7 @@ void invalid_case() {
       } else if (!with_invalid) {
         job.pipeline.skip_step();
       } else {
-        try {
-          job.step(test::Samples(step).spoil(15)).loss();
-          text = "no failure";
-        } catch (const InvalidLoss& error) {
-          text = error.what();
-        }
+        text = test::error_text<InvalidLoss>([&] { job.step(test::Samples(step).spoil(15)).loss(); });
       }
     }
     job.world.finish();
@@ -278,23 +254,24 @@ void start_case(int steps) {
 }
 
 int run(const std::string& name) {
+  const std::map<std::string, std::function<void()>> cases{{"hook", hook_case},
+                                                           {"unwind", unwind_case},
+                                                           {"caught", caught_case},
+                                                           {"scope", scope_case},
+                                                           {"exit", exit_case},
+                                                           {"early", early_case},
+                                                           {"last", [] { last_case(false, true); }},
+                                                           {"last_backward", [] { last_case(false, false); }},
+                                                           {"last_finish", [] { last_case(true, true); }},
+                                                           {"pause", pause_case},
+                                                           {"width", width_case},
+                                                           {"worlds", worlds_case},
+                                                           {"invalid", invalid_case},
+                                                           {"half_saved", half_saved_case},
+                                                           {"start", [] { start_case(1000000); }},
+                                                           {"paused_start", [] { start_case(3); }}};
   try {
-    if (name == "hook") hook_case();
-    if (name == "unwind") unwind_case();
-    if (name == "caught") caught_case();
-    if (name == "scope") scope_case();
-    if (name == "exit") exit_case();
-    if (name == "early") early_case();
-    if (name == "last") last_case(false, true);
-    if (name == "last_backward") last_case(false, false);
-    if (name == "last_finish") last_case(true, true);
-    if (name == "pause") pause_case();
-    if (name == "width") width_case();
-    if (name == "worlds") worlds_case();
-    if (name == "invalid") invalid_case();
-    if (name == "half_saved") half_saved_case();
-    if (name == "start") start_case(1000000);
-    if (name == "paused_start") start_case(3);
+    cases.at(name)();
     return 0;
   } catch (const std::exception& error) {
     std::cerr << say("said: ", error.what(), "\n");  // at once, so that lines of two processes do not mix

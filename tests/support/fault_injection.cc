@@ -38,11 +38,9 @@ class FaultInjectingTransport final : public Transport {
     const std::lock_guard lock(mutex_);
     require_can_send(to);
     const int number = ++sends_;
-    require<TransportError>(plan_.fail_at != number, "rank ", rank().value(), ": send ", number,
-                            " fails, as its fault plan says");
     message = prepare_for_send(std::move(message));  // throws now, not when it is due
     if (plan_.drop.contains(number)) return;
-    if (const auto delay = delay_of(number))
+    if (const auto& delay = plan_.delay_odd; delay && number % 2 == 1)
       held_.push_back({number + delay->later_sends, Clock::now() + delay->at_most, to, tag, std::move(message)});
     else
       inner_->send(to, tag, std::move(message));
@@ -69,11 +67,6 @@ class FaultInjectingTransport final : public Transport {
     Tag tag;
     Message message;
   };
-
-  std::optional<FaultPlan::Delay> delay_of(int number) const {
-    if (const auto found = plan_.delay.find(number); found != plan_.delay.end()) return found->second;
-    return number % 2 == 1 ? plan_.delay_odd : std::nullopt;
-  }
 
   void leave(Held& held) {
     try {

@@ -1,8 +1,7 @@
-// A transport that loses, delays or refuses messages, for testing its users.
+// A transport that loses or delays messages, for testing its users.
 #pragma once
 
 #include <chrono>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -20,9 +19,7 @@ struct FaultPlan {
   };
 
   std::set<int> drop = {};              // numbers of the sends that are lost
-  std::map<int, Delay> delay = {};      // numbers of the sends that are late
   std::optional<Delay> delay_odd = {};  // the delay of every send with an odd number
-  std::optional<int> fail_at = {};      // number of the send that throws TransportError
 };
 
 /// `inner` with the faults of `plan`. The destructor of the endpoint sends the messages that are still delayed.

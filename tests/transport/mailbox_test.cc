@@ -224,38 +224,38 @@ TEST(StallLimit, a_timeout_is_not_an_abort) {
   EXPECT_EQ(world.take(1, 0, tag_of(6)), 6);
 }
 
-TEST(StallLimit, restarts_whenever_the_peer_makes_progress) {
-  // The peer makes progress at each check of the waiting rank, and sends after four limits' worth of checks.
-  IntegerWorld world(2, {.stall_limit = 80ms});
-  int checks = 0;
-  world.on_ask = [&] {
-    world.ranks[0].report({"0F1"});
-    if (++checks == 16) world.put(0, 1, tag_of(0), 42);
-  };
-  EXPECT_EQ(world.take(1, 0, tag_of(0)), 42);
-}
+/// A wait for `from` in a world of four that sends after 16 checks, at each of which rank 0 does something.
+struct LongWait {
+  const char* name;
+  WaitPolicy policy;
+  int from;
+  void (*at_check)(Progress& of_rank_0);
+};
 
-TEST(StallLimit, progress_within_an_instruction_counts) {
-  IntegerWorld world(2, {.stall_limit = 80ms});
-  int checks = 0;
-  world.on_ask = [&] {
-    world.ranks[0].move();
-    if (++checks == 16) world.put(0, 1, tag_of(0), 42);
-  };
-  EXPECT_EQ(world.take(1, 0, tag_of(0)), 42);
-}
+class LongWaits : public ::testing::TestWithParam<LongWait> {};
 
-TEST(StallLimit, does_not_expire_while_the_end_of_the_chain_makes_progress) {
-  // Rank 3 waits for 2, which waits for 1, which waits for 0; only rank 0 moves.
-  IntegerWorld world(4, {.stall_limit = 80ms});
+INSTANTIATE_TEST_SUITE_P(
+    Mailbox, LongWaits,
+    ::testing::Values(
+        LongWait{"progress", {.stall_limit = 80ms}, 0, [](Progress& own) { own.report({"0F1"}); }},
+        LongWait{"progress_within_an_instruction", {.stall_limit = 80ms}, 0, [](Progress& own) { own.move(); }},
+        LongWait{
+            "progress_at_the_end_of_a_chain", {.stall_limit = 80ms}, 2, [](Progress& own) { own.report({"0F1"}); }},
+        // As in a long layer or a hook: 16 checks are four deadlines.
+        LongWait{"life_without_progress", {.deadline = 10ms}, 0, [](Progress&) {}}),
+    [](const auto& wait) { return std::string(wait.param.name); });
+
+TEST_P(LongWaits, end_with_their_message) {
+  IntegerWorld world(4, GetParam().policy);
+  world.ranks[0].report({"0F1"});
   world.ranks[2].wait_begins(WorldRank(1));
   world.ranks[1].wait_begins(WorldRank(0));
   int checks = 0;
   world.on_ask = [&] {
-    world.ranks[0].report({"0F1"});
-    if (++checks == 16) world.put(2, 3, tag_of(0), 42);
+    GetParam().at_check(world.ranks[0]);
+    if (++checks == 16) world.put(GetParam().from, 3, tag_of(0), 42);
   };
-  EXPECT_EQ(world.take(3, 2, tag_of(0)), 42);
+  EXPECT_EQ(world.take(3, GetParam().from, tag_of(0)), 42);
 }
 
 TEST(StallLimit, names_the_whole_chain_when_its_end_makes_no_progress) {
@@ -274,17 +274,6 @@ TEST(Deadline, a_circle_of_waits_ends) {
   world.ranks[2].wait_begins(WorldRank(0));
   const std::string text = failure_of([&] { world.take(0, 1, tag_of(0)); });
   EXPECT_NE(text.find(", waiting for rank 1: a circle (no progress"), std::string::npos) << text;
-}
-
-TEST(Deadline, a_live_peer_may_take_any_time) {
-  // The peer lives and stays at one instruction, as in a long layer or a hook.
-  IntegerWorld world(2, {.deadline = 10ms});
-  world.ranks[0].report({"0F1"});
-  int checks = 0;
-  world.on_ask = [&] {
-    if (++checks == 20) world.put(0, 1, tag_of(0), 42);  // a check each quarter of a deadline
-  };
-  EXPECT_EQ(world.take(1, 0, tag_of(0)), 42);
 }
 
 TEST(Deadline, a_silent_rank_is_named_with_its_last_known_position) {
@@ -537,17 +526,9 @@ TEST(Progress, the_end_of_a_wait_is_progress) {
 }
 
 TEST(Chain, describes_stale_and_missing_answers) {
-  struct Fixed final : PeerWatch {
-    void wait_begins(WorldRank) override {}
-    void wait_ends() override {}
-    void ask(WorldRank) override {}
-    bool status_is_delayed() const override { return true; }
-    std::optional<PeerStatus> status(WorldRank rank) const override {
-      if (rank == WorldRank(0)) return std::nullopt;
-      const std::int64_t ago = now_ns() - 5'000'000'000;
-      return PeerStatus{{"1F3"}, ago, ago, ago, WorldRank(0)};
-    }
-  } watch;
+  KnownPeers watch;
+  const std::int64_t ago = now_ns() - 5'000'000'000;
+  watch.others.emplace(WorldRank(1), PeerStatus{{"1F3"}, ago, ago, ago, WorldRank(0)});
   EXPECT_EQ(WaitChain(watch, WorldRank(1)).text(1s),
             "rank 1, which has not responded for 5.0 s, last at 1F3, waiting for rank 0, which has never answered");
   EXPECT_EQ(WaitChain(watch, WorldRank(0)).moved_ns(), 0);
