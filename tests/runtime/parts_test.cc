@@ -93,7 +93,6 @@ TEST(Parts, in_another_order_are_an_error) {
   EXPECT_THROW(job.local_gradients(), ConfigError);
   job.forward_backward(job.inputs, job.targets);
   EXPECT_THROW(job.train_step(job.inputs, job.targets), ConfigError);
-  for (const int calls : {0, 2}) EXPECT_THROW(job.update_every(calls), ConfigError) << calls;
   EXPECT_THROW(job.reduce_gradients(0), ConfigError);
   job.reduce_gradients();
   EXPECT_THROW(job.reduce_gradients(), ConfigError);
