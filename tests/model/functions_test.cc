@@ -24,46 +24,42 @@ class Calls : public Cell {
   const Function& function_;
 };
 
+const std::vector<std::int64_t> last_two{1, 2};
+const auto norm = [](const Tensors& t) { return t[1].norm(); };
+const auto twice_the_last = [](auto x) {
+  x.insert(x.begin(), x.back());
+  return x;
+};
+
+/// A function whose call looks the same for values and for tensors.
+Function same(std::string node, auto call) { return {std::move(node), call, call}; }
+
 const std::vector<Function> functions{
     {"flatten", [](const Values& v) { return flatten(v[0]); }, [](const Tensors& t) { return t[0].flatten(1); }},
-    {"flatten", [](const Values& v) { return flatten(v[0], 0); }, [](const Tensors& t) { return t[0].flatten(0); }},
-    {"relu", [](const Values& v) { return relu(v[0]); }, [](const Tensors& t) { return torch::relu(t[0]); }},
-    {"add", [](const Values& v) { return v[0] + v[1]; }, [](const Tensors& t) { return t[0] + t[1]; }},
-    {"sub", [](const Values& v) { return v[0] - v[1]; }, [](const Tensors& t) { return t[0] - t[1]; }},
-    {"mul", [](const Values& v) { return v[0] * v[1]; }, [](const Tensors& t) { return t[0] * t[1]; }},
-    {"matmul", [](const Values& v) { return matmul(v[0], v[1]); },
-     [](const Tensors& t) { return torch::matmul(t[0], t[1]); }},
-    {"concat", [](const Values& v) { return concat(v, 2); }, [](const Tensors& t) { return torch::cat(t, 2); }},
-    {"concat",
-     [](const Values& v) {
-       return concat({v[1], v[0], v[1]}, 0);
-     },
-     [](const Tensors& t) {
-       return torch::cat({t[1], t[0], t[1]}, 0);
-     }},
-    {"div", [](const Values& v) { return v[0] / v[1]; }, [](const Tensors& t) { return t[0] / t[1]; }},
-    {"neg", [](const Values& v) { return -v[0]; }, [](const Tensors& t) { return -t[0]; }},
+    same("flatten", [](const auto& x) { return flatten(x[0], 0); }),
+    same("relu", [](const auto& x) { return relu(x[0]); }),
+    same("add", [](const auto& x) { return x[0] + x[1]; }),
+    same("sub", [](const auto& x) { return x[0] - x[1]; }),
+    same("mul", [](const auto& x) { return x[0] * x[1]; }),
+    same("div", [](const auto& x) { return x[0] / x[1]; }),
+    same("neg", [](const auto& x) { return -x[0]; }),
+    same("matmul", [](const auto& x) { return matmul(x[0], x[1]); }),
+    same("gelu", [](const auto& x) { return gelu(x[0]); }),
+    same("sigmoid", [](const auto& x) { return sigmoid(x[0]); }),
+    same("tanh", [](const auto& x) { return tanh(x[0]); }),
+    same("softmax", [](const auto& x) { return softmax(x[0], 1); }),
+    same("unsqueeze", [](const auto& x) { return unsqueeze(x[0], 1); }),
+    same("transpose", [](const auto& x) { return transpose(x[0], 0, 2); }),
     {"scale", [](const Values& v) { return scale(v[0], 0.5); }, [](const Tensors& t) { return t[0] * 0.5; }},
-    {"gelu", [](const Values& v) { return gelu(v[0]); }, [](const Tensors& t) { return torch::gelu(t[0]); }},
-    {"sigmoid", [](const Values& v) { return sigmoid(v[0]); }, [](const Tensors& t) { return torch::sigmoid(t[0]); }},
-    {"tanh", [](const Values& v) { return tanh(v[0]); }, [](const Tensors& t) { return torch::tanh(t[0]); }},
-    {"softmax", [](const Values& v) { return softmax(v[0], 1); },
-     [](const Tensors& t) { return torch::softmax(t[0], 1); }},
+    {"concat", [](const Values& v) { return concat(v, 2); }, [](const Tensors& t) { return torch::cat(t, 2); }},
+    {"concat", [](const Values& v) { return concat(twice_the_last(v), 0); },
+     [](const Tensors& t) { return torch::cat(twice_the_last(t), 0); }},
     {"matmul", [](const Values& v) { return matmul(v[0], v[1], {.transpose_b = true}); },
      [](const Tensors& t) { return torch::matmul(t[0], t[1].transpose(1, 2)); }},
     {"matmul", [](const Values& v) { return matmul(v[0], v[1], {.transpose_a = true}); },
      [](const Tensors& t) { return torch::matmul(t[0].transpose(1, 2), t[1]); }},
-    {"unsqueeze", [](const Values& v) { return unsqueeze(v[0], 1); },
-     [](const Tensors& t) { return t[0].unsqueeze(1); }},
-    {"transpose", [](const Values& v) { return transpose(v[0], 0, 2); },
-     [](const Tensors& t) { return t[0].transpose(0, 2); }},
-    {"mean",
-     [](const Values& v) {
-       return mean(v[0], {1, 2});
-     },
-     [](const Tensors& t) {
-       return t[0].mean({1, 2}, false);
-     }},
+    {"mean", [](const Values& v) { return mean(v[0], last_two); },
+     [](const Tensors& t) { return t[0].mean(last_two, false); }},
     {"mean", [](const Values& v) { return mean(v[0], {-1}, true); },
      [](const Tensors& t) { return t[0].mean({-1}, true); }},
     {"slice", [](const Values& v) { return slice(v[0], {.dimension = 1, .begin = 1}); },
@@ -71,11 +67,7 @@ const std::vector<Function> functions{
     {"slice", [](const Values& v) { return slice(v[0], {.dimension = 2, .begin = 0, .end = -1, .step = 2}); },
      [](const Tensors& t) { return t[0].narrow(2, 0, 1); }},
     {"reshape", [](const Values& v) { return reshape(v[0], {-1}); }, [](const Tensors& t) { return t[0].flatten(1); }},
-    {"norm",
-     [](const Values& v) {
-       return apply("norm", [](const Tensors& t) { return t[1].norm(); }, {v[0], v[1]});
-     },
-     [](const Tensors& t) { return t[1].norm(); }},
+    {"norm", [](const Values& v) { return apply("norm", norm, v); }, norm},
 };
 
 TEST(Functions, equal_those_of_torch) {

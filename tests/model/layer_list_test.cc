@@ -1,6 +1,5 @@
-// A torch module executed by the names of its submodules, and the errors of sequences.
+// Cells made from torch modules: by the names of their submodules, from factories, from a Sequential.
 #include "penstock/model/layer_list.h"
-#include "penstock/model/graph.h"
 
 #include <atomic>
 
@@ -8,6 +7,8 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
+#include "penstock/model/functions.h"
+#include "penstock/model/graph.h"
 #include "penstock/model/stages.h"
 #include "penstock/pipeline/pipeline.h"
 #include "tests/base/error_text.h"
@@ -63,9 +64,12 @@ Names names(Cell& network) {
 
 torch::Tensor run(Cell& network, const torch::Tensor& x) { return network(Value(x)).tensor(); }
 
-std::string refusal(const ExecutionSequence& sequence) {
-  return error_text<ScheduleError>([&] { layer_list(Network(), sequence); });
+template <class Module>
+std::string refusal_of(const Module& module, const ExecutionSequence& sequence) {
+  return error_text<ScheduleError>([&] { layer_list(module, sequence); });
 }
+
+std::string refusal(const ExecutionSequence& sequence) { return refusal_of(Network(), sequence); }
 
 const ExecutionSequence whole{{flat, "front"}, "in", "relu", "body", "list.0", "list.1", "out"};
 
@@ -81,21 +85,17 @@ TEST(LayerList, equals_the_module_in_the_order_of_the_names) {
   for (const auto& [name, value] : ours) EXPECT_TRUE(torch::equal(value, theirs[name])) << name;
 }
 
+// Without a sequence, the containers are unrolled in order.
 TEST(LayerList, names_reach_into_submodules) {
-  Network module;
-  const auto network =
-      layer_list(module, {{flat, "front"}, "in", "relu", "body.block", "body.mix", "list.0", "list.1", "out"});
-  const torch::Tensor x = torch::randn({5, 12});
-  EXPECT_TRUE(torch::equal(run(*network, x), module->forward(x)));
-  EXPECT_EQ(network->named_parameters().size(), module->named_parameters().size());
-}
-
-TEST(LayerList, without_a_sequence_unrolls_containers_in_order) {
-  Network module;
-  const auto network = layer_list(module);
-  EXPECT_EQ(names(*network), (Names{"in", "relu", "body.block", "body.mix", "list.0", "list.1", "out"}));
-  const torch::Tensor x = torch::randn({5, 12});
-  EXPECT_TRUE(torch::equal(run(*network, x), module->forward(x)));
+  const Names expected{"in", "relu", "body.block", "body.mix", "list.0", "list.1", "out"};
+  for (const ExecutionSequence& sequence : {ExecutionSequence(expected.begin(), expected.end()), ExecutionSequence{}}) {
+    Network module;
+    const auto network = layer_list(module, sequence);
+    EXPECT_EQ(names(*network), expected);
+    const torch::Tensor x = torch::randn({5, 12});
+    EXPECT_TRUE(torch::equal(run(*network, x), module->forward(x)));
+    EXPECT_EQ(network->named_parameters().size(), module->named_parameters().size());
+  }
 }
 
 TEST(LayerList, accepts_a_sequential_and_custom_module_classes) {
@@ -110,8 +110,7 @@ TEST(LayerList, accepts_a_sequential_and_custom_module_classes) {
   const torch::Tensor y = torch::randn({5, 6});
   EXPECT_TRUE(torch::equal(run(*layer_list<BlockImpl>(holder, {"block"}), y), holder->block->forward(y)));
   EXPECT_TRUE(torch::equal(run(*layer_list<BlockImpl>(holder), y), holder->block->forward(y)));
-  EXPECT_TRUE(says(error_text<ScheduleError>([&] { layer_list(holder, {"block"}); }), "'block' is a ", "BlockImpl",
-                   "layer_list<Kind>"));
+  EXPECT_TRUE(says(refusal_of(holder, {"block"}), "'block' is a ", "BlockImpl", "layer_list<Kind>"));
 }
 
 TEST(LayerList, is_a_copy_with_the_module_s_requires_grad) {
@@ -130,8 +129,6 @@ TEST(LayerList, is_a_copy_with_the_module_s_requires_grad) {
   for (const auto& item : module->named_parameters())
     EXPECT_EQ(torch::equal(state.at(item.key()), item.value()), item.key() == "in.weight") << item.key();
 }
-
-// Corner cases.
 
 TEST(LayerList, a_repeated_name_is_one_layer) {
   torch::nn::Sequential module;
@@ -186,12 +183,9 @@ TEST(LayerList, functions_of_several_values) {
   const auto network = layer_list(module, {"a", halves, difference});
   EXPECT_EQ(run(*network, torch::tensor({{5.0, 3.0}})).item<double>(), 2);
 
-  const std::string text = error_text<ScheduleError>([&] { layer_list(module, {"a", halves, twice}); });
-  EXPECT_TRUE(says(text, "'a.behind' takes 1 value, but 'a.behind' returns 2 values", "put a function")) << text;
-  EXPECT_TRUE(says(error_text<ScheduleError>([&] {
-                     layer_list(module, {"a", difference});
-                   }),
-                   "'a.behind' takes 2 values, but 'a' returns 1 value"));
+  EXPECT_TRUE(says(refusal_of(module, {"a", halves, twice}),
+                   "'a.behind' takes 1 value, but 'a.behind' returns 2 values", "put a function"));
+  EXPECT_TRUE(says(refusal_of(module, {"a", difference}), "'a.behind' takes 2 values, but 'a' returns 1 value"));
 }
 
 TEST(LayerList, refuses_a_wrong_number_of_values) {
@@ -200,10 +194,7 @@ TEST(LayerList, refuses_a_wrong_number_of_values) {
     torch::nn::Linear out = register_module("out", torch::nn::Linear(4, 2));
   };
   const auto module = std::make_shared<Recurrent>();
-  EXPECT_TRUE(says(error_text<ScheduleError>([&] {
-                     layer_list(module, {"lstm", "out"});
-                   }),
-                   "'out' takes 1 value, but 'lstm' returns 3 values"));
+  EXPECT_TRUE(says(refusal_of(module, {"lstm", "out"}), "'out' takes 1 value, but 'lstm' returns 3 values"));
   const auto output = [](const torch::Tensor& x, const torch::Tensor&, const torch::Tensor&) { return x; };
   const torch::Tensor x = torch::randn({5, 3, 4});
   EXPECT_TRUE(
@@ -221,10 +212,8 @@ TEST(LayerList, refuses_invalid_names) {
             "the sequence names 'rely', but no submodule is called that: did you mean 'relu'?");
   EXPECT_TRUE(says(refusal({"in", "body.mux"}), "'body.mix'"));
   EXPECT_TRUE(says(refusal({"in", "list"}), "'list' is a ", "ModuleList", "'list.0'"));
-  EXPECT_EQ(refusal({"body", "body.mix"}),
-            "the sequence names 'body' and 'body.mix', which is inside it: name one of the two");
-  EXPECT_EQ(refusal({"body.mix", "body"}),
-            "the sequence names 'body' and 'body.mix', which is inside it: name one of the two");
+  for (const ExecutionSequence& nested : {ExecutionSequence{"body", "body.mix"}, ExecutionSequence{"body.mix", "body"}})
+    EXPECT_TRUE(says(refusal(nested), "'body' and 'body.mix', which is inside it: name one of the two"));
 }
 
 TEST(LayerList, refuses_invalid_boundaries) {
@@ -314,13 +303,68 @@ TEST(LayerListOfFactories, builds_only_the_layers_of_its_ranks) {
 
 TEST(LayerListOfFactories, refuses_names_without_a_factory) {
   const auto linear = [] { return torch::nn::Linear(6, 6); };
-  EXPECT_TRUE(says(error_text<ScheduleError>([&] { layer_list({{"a", linear}, "aa"}); }), "'aa'", "did you mean 'a'"));
-  EXPECT_TRUE(says(error_text<ScheduleError>([&] {
-                     layer_list({{"a", linear}, {"a", linear}});
-                   }),
-                   "two layers", "'a'"));
-  EXPECT_TRUE(says(error_text<ScheduleError>([&] { layer_list(ExecutionSequence{"a"}); }), "'a'", "factory"));
-  EXPECT_TRUE(says(error_text<ScheduleError>([&] { layer_list(ExecutionSequence{}); }), "empty"));
+  const auto complaint = [](const ExecutionSequence& all) {
+    return error_text<ScheduleError>([&] { layer_list(all); });
+  };
+  EXPECT_TRUE(says(complaint({{"a", linear}, "aa"}), "'aa'", "did you mean 'a'"));
+  EXPECT_TRUE(says(complaint({{"a", linear}, {"a", linear}}), "two layers", "'a'"));
+  EXPECT_TRUE(says(complaint({"a"}), "'a'", "factory"));
+  EXPECT_TRUE(says(complaint({}), "empty"));
+}
+
+TEST(FromSequential, names_values_and_results_equal_those_of_torch) {
+  torch::nn::Sequential modules(torch::nn::Linear(4, 8), torch::nn::ReLU(), torch::nn::Linear(8, 2));
+  const auto network = from_sequential(modules);
+  EXPECT_EQ(names(*network), (Names{"0", "1", "2"}));
+  const torch::Tensor x = torch::randn({3, 4});
+  EXPECT_TRUE(torch::equal(run(*network, x), modules->forward(x)));
+  const auto theirs = modules->named_parameters();
+  const auto ours = network->named_parameters();
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (const auto& [name, value] : ours) EXPECT_TRUE(torch::equal(value, theirs[name])) << name;
+  torch::nn::Sequential named;
+  for (const char* name : {"in", "out"}) named->push_back(name, torch::nn::Linear(4, 4));
+  EXPECT_EQ(names(*from_sequential(named)), (Names{"in", "out"}));
+  EXPECT_TRUE(
+      says(error_text<ScheduleError>([] { from_sequential(torch::nn::Sequential()); }), "empty", "add a module"));
+}
+
+TEST(FromSequential, a_repeated_module_is_one_layer) {
+  torch::nn::Linear shared(4, 4);
+  torch::nn::Sequential modules(shared, torch::nn::ReLU(), shared);
+  const auto network = from_sequential(modules);
+  EXPECT_EQ(names(*network), (Names{"0", "1", "0_2"}));
+  EXPECT_EQ(network->named_parameters().size(), 2U);
+  const torch::Tensor x = torch::randn({3, 4});
+  EXPECT_TRUE(torch::equal(run(*network, x), modules->forward(x)));
+
+  // It trains as one layer: the gradient is the sum over both uses.
+  const torch::Tensor target = torch::randint(0, 4, {3}, torch::kInt64);
+  World world({.stages = 1});
+  Pipeline pipeline(world, *network, cross_entropy);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
+  pipeline.train_step(x, target).wait();
+  torch::optim::SGD optimizer(modules->parameters(), 0.5);
+  torch::nn::functional::cross_entropy(modules->forward(x), target).backward();
+  torch::NoGradGuard no_grad;
+  shared->weight.sub_(0.5 * shared->weight.grad());
+  EXPECT_TRUE(torch::allclose(pipeline.state().at("0.weight"), shared->weight, 1e-5, 1e-6));
+}
+
+TEST(FromSequential, is_a_copy_with_the_modules_requires_grad) {
+  torch::nn::Sequential modules(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2));
+  modules->named_parameters()["0.weight"].requires_grad_(false);
+  const auto network = from_sequential(modules);
+  for (const auto& [name, value] : network->named_parameters()) EXPECT_EQ(value.requires_grad(), name != "0.weight");
+  const torch::Tensor before = modules->named_parameters()["1.weight"].detach().clone();
+  World world({.stages = 2});
+  Pipeline pipeline(world, *network, squared_error, {.partition = "1"});
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
+  pipeline.train_step(torch::randn({3, 2}), torch::randn({3, 2})).wait();
+  const auto state = pipeline.state();
+  for (const auto& item : modules->named_parameters())
+    EXPECT_EQ(torch::equal(state.at(item.key()), item.value()), item.key() == "0.weight") << item.key();
+  EXPECT_TRUE(torch::equal(modules->named_parameters()["1.weight"], before));
 }
 
 }  // namespace

@@ -25,13 +25,18 @@ double mean_of_two(const Loss& loss, const torch::Tensor& output, const torch::T
   return sum / weight;
 }
 
+/// The mean, whole and of two micro-batches, is `expected`, a scalar.
+void expect_mean(const Loss& loss, const torch::Tensor& output, const torch::Tensor& target, std::int64_t partition,
+                 const torch::Tensor& expected) {
+  EXPECT_NEAR(mean(loss, output, target), expected.item<double>(), 1e-6);
+  EXPECT_NEAR(mean_of_two(loss, output, target, partition), expected.item<double>(), 1e-6);
+}
+
 TEST(CrossEntropy, equals_torch) {
   torch::manual_seed(1);
   const torch::Tensor output = torch::randn({7, 5}), target = torch::randint(0, 5, {7}, torch::kInt64);
-  const double expected = F::cross_entropy(output, target).item<double>();
   EXPECT_EQ(cross_entropy.weight(target), 7);
-  EXPECT_NEAR(mean(cross_entropy, output, target), expected, 1e-6);
-  EXPECT_NEAR(mean_of_two(cross_entropy, output, target, 3), expected, 1e-6);
+  expect_mean(cross_entropy, output, target, 3, F::cross_entropy(output, target));
   EXPECT_EQ(cross_entropy.sum(output, target).dim(), 0);
 }
 
@@ -42,9 +47,7 @@ TEST(CrossEntropy, targets_of_minus_100_do_not_count) {
   target[0].fill_(-100);
   target[3][2] = -100;
   EXPECT_EQ(cross_entropy.weight(target), 19);
-  const double expected = F::cross_entropy(output, target).item<double>();
-  EXPECT_NEAR(mean(cross_entropy, output, target), expected, 1e-6);
-  EXPECT_NEAR(mean_of_two(cross_entropy, output, target, 1), expected, 1e-6);  // the first part has weight 0
+  expect_mean(cross_entropy, output, target, 1, F::cross_entropy(output, target));  // the first part has weight 0
 }
 
 TEST(CrossEntropy, is_zero_if_all_targets_are_ignored) {
@@ -63,9 +66,7 @@ TEST(NextTokenLoss, is_the_cross_entropy_of_every_position) {
   torch::Tensor target = torch::randint(0, 5, {4, 6}, torch::kInt64);
   target[0].fill_(-100);
   EXPECT_EQ(next_token_loss.weight(target), 18);
-  const double expected = F::cross_entropy(output.transpose(1, 2), target).item<double>();
-  EXPECT_NEAR(mean(next_token_loss, output, target), expected, 1e-6);
-  EXPECT_NEAR(mean_of_two(next_token_loss, output, target, 1), expected, 1e-6);
+  expect_mean(next_token_loss, output, target, 1, F::cross_entropy(output.transpose(1, 2), target));
   EXPECT_EQ(next_token_loss.class_dimension, 2);
   EXPECT_EQ(error_text<ConfigError>([&] { next_token_loss.sum(output, target.flatten()); }),
             "next_token_loss compares logits of [4, 6, 5] with targets of [24]: pass [n, T, V] and [n, T]");
@@ -74,13 +75,8 @@ TEST(NextTokenLoss, is_the_cross_entropy_of_every_position) {
 TEST(SquaredError, equals_torch) {
   torch::manual_seed(3);
   const torch::Tensor output = torch::randn({7, 3}), target = torch::randn({7, 3});
-  const double expected = F::mse_loss(output, target).item<double>();
   EXPECT_EQ(squared_error.weight(target), 21);
-  EXPECT_NEAR(mean(squared_error, output, target), expected, 1e-6);
-  EXPECT_NEAR(mean_of_two(squared_error, output, target, 2), expected, 1e-6);
-}
-
-TEST(SquaredError, refuses_different_shapes) {
+  expect_mean(squared_error, output, target, 2, F::mse_loss(output, target));
   const std::string text = error_text<ConfigError>([] { squared_error.sum(torch::randn({4, 1}), torch::randn({4})); });
   EXPECT_EQ(text, "squared_error compares an output of [4, 1] with a target of [4]: pass tensors of one shape");
 }
@@ -108,9 +104,7 @@ TEST(MeanLoss, uses_the_given_weight) {
   const Loss loss = mean_loss(
       "masked", [](const torch::Tensor& o, const torch::Tensor& t) { return F::cross_entropy(o, t); },
       [](const torch::Tensor& t) { return static_cast<double>(t.ne(-100).sum().item<std::int64_t>()); });
-  const double expected = F::cross_entropy(output, target).item<double>();
-  EXPECT_NEAR(mean(loss, output, target), expected, 1e-6);
-  EXPECT_NEAR(mean_of_two(loss, output, target, 3), expected, 1e-6);
+  expect_mean(loss, output, target, 3, F::cross_entropy(output, target));
   const torch::Tensor nothing = loss.sum(output.narrow(0, 4, 2), target.narrow(0, 4, 2));
   nothing.backward();
   EXPECT_EQ(nothing.item<double>(), 0) << "no mean of nothing";
@@ -120,16 +114,9 @@ TEST(MeanLoss, uses_the_given_weight) {
 TEST(LossFunctions, are_checked) {
   EXPECT_TRUE(says(error_text<ConfigError>([] { mean_loss("none", {}); }), "'none'", "no function"));
   const Loss vector = mean_loss("rows", [](const torch::Tensor& o, const torch::Tensor&) { return o.sum(1); });
-  EXPECT_TRUE(says(error_text<ConfigError>([&] {
-                     vector.sum(torch::ones({4, 2}), torch::ones({4}));
-                   }),
-                   "'rows'", "[4]", "scalar"));
+  const torch::Tensor output = torch::ones({4, 2}), target = torch::ones({4});
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { vector.sum(output, target); }), "'rows'", "[4]", "scalar"));
   EXPECT_TRUE(says(error_text<ConfigError>([] { complete(Loss{}); }), "no function", "Loss::sum"));
-}
-
-TEST(LossFunctions, have_names) {
-  EXPECT_EQ(cross_entropy.name, "cross_entropy");
-  EXPECT_EQ(squared_error.name, "squared_error");
 }
 
 }  // namespace
