@@ -39,12 +39,8 @@ TEST(Loader, normalises_images) {
   ASSERT_EQ(batch.inputs[0].sizes(), (std::vector<std::int64_t>{32, 1, 28, 28}));
   ASSERT_EQ(batch.inputs[0].dtype(), torch::kFloat32);
   const auto* pixel = batch.inputs[0].const_data_ptr<float>();
-  EXPECT_EQ(pixel[0], (0.0f / 255.0f - 0.1307f) / 0.3081f);
-  EXPECT_FLOAT_EQ(pixel[0], -0.42421296f);
-  EXPECT_EQ(pixel[7 * 28 + 6], (84.0f / 255.0f - 0.1307f) / 0.3081f);
-  EXPECT_FLOAT_EQ(pixel[7 * 28 + 6], 0.64495873f);
-  EXPECT_EQ(pixel[7 * 28 + 7], (185.0f / 255.0f - 0.1307f) / 0.3081f);
-  EXPECT_FLOAT_EQ(pixel[7 * 28 + 7], 1.93051040f);
+  for (const auto& [at, byte] : {std::pair{0, 0.0f}, {7 * 28 + 6, 84.0f}, {7 * 28 + 7, 185.0f}})
+    EXPECT_EQ(pixel[at], (byte / 255.0f - 0.1307f) / 0.3081f);
   EXPECT_EQ(batch.targets[0][0].item<std::int64_t>(), 7);
 }
 
@@ -62,10 +58,12 @@ TEST(Loader, the_whole_set_has_mean_0_and_deviation_1) {
 }
 
 TEST(Loader, the_order_is_the_permutation_of_seed_and_epoch) {
+  const int threads = at::get_num_threads();
   Loader loader(numbered(100), {.batch_size = 7, .seed = 3});
   for (std::uint64_t epoch : {0, 1, 2}) EXPECT_EQ(targets(loader), permutation(100, {.seed = 3, .epoch = epoch}));
   loader.set_epoch(1);
   EXPECT_EQ(targets(loader), permutation(100, {.seed = 3, .epoch = 1}));
+  EXPECT_EQ(at::get_num_threads(), threads) << "a loader leaves this setting as it is";
 }
 
 TEST(Loader, batch_size_shares_and_prefetch_do_not_change_the_order) {
@@ -82,6 +80,8 @@ TEST(Loader, batch_size_shares_and_prefetch_do_not_change_the_order) {
 TEST(Loader, without_shuffling_samples_are_in_stored_order) {
   Loader loader(numbered(10), {.batch_size = 4, .shuffle = false});
   EXPECT_EQ(targets(loader), (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  Loader of_no_inputs(numbered(10), {.batch_size = 4, .inputs = false});
+  for (const Batch& batch : of_no_inputs) EXPECT_EQ(batch.inputs[0].sizes(), (std::vector<std::int64_t>{0, 1, 2, 3}));
 }
 
 TEST(Loader, inputs_belong_to_their_targets) {
@@ -135,11 +135,11 @@ TEST(Loader, shares_are_contiguous_and_cover_the_batch) {
 TEST(Loader, random_transforms_do_not_depend_on_the_layout) {
   ImageSet set = numbered(40);
   set.images = torch::arange(40 * 6, torch::kInt64).to(torch::kUInt8).view({40, 1, 2, 3});
-  const auto by_label = [&set](LoaderOptions options) {
+  const auto by_label = [&set](LoaderOptions options, std::int64_t epoch = 2) {
     options.seed = 5;
     options.transforms = {.pad = 1, .flip = true, .resize = 4};
     Loader loader(set, options);
-    loader.set_epoch(2);
+    loader.set_epoch(epoch);
     std::map<std::int64_t, torch::Tensor> images;
     for (auto& [inputs, labels] : loader) {
       const RowRange rows = split(labels[0].size(0), options.share);
@@ -155,16 +155,9 @@ TEST(Loader, random_transforms_do_not_depend_on_the_layout) {
        {LoaderOptions{.batch_size = 7, .prefetch = 0}, LoaderOptions{.batch_size = 9, .share = {1, 2}},
         LoaderOptions{.batch_size = 8, .shuffle = false}})
     for (const auto& [label, image] : by_label(options)) EXPECT_TRUE(image.equal(whole.at(label))) << label;
-}
-
-TEST(Loader, random_transforms_change_from_epoch_to_epoch) {
-  ImageSet set = numbered(1);
-  set.images = torch::arange(100 * 100, torch::kInt64).to(torch::kUInt8).view({1, 1, 100, 100});
-  Loader loader(set, {.transforms = {.pad = 50}});
-  const torch::Tensor first = loader.begin()->inputs, second = loader.begin()->inputs;
-  EXPECT_FALSE(first.equal(second));
-  loader.set_epoch(0);
-  EXPECT_TRUE(loader.begin()->inputs[0].equal(first));
+  int changed = 0;
+  for (const auto& [label, image] : by_label({.batch_size = 40}, 3)) changed += image.equal(whole.at(label)) ? 0 : 1;
+  EXPECT_GT(changed, 10) << "of 40 in the next epoch";
 }
 
 TEST(Loader, for_test_disables_randomness) {
@@ -174,11 +167,6 @@ TEST(Loader, for_test_disables_randomness) {
   EXPECT_EQ(options.transforms.pad, 0);
   EXPECT_EQ(options.transforms.resize, 7);
   EXPECT_EQ(options.batch_size, 3);
-}
-
-TEST(Loader, loads_no_inputs_on_request) {
-  Loader loader(numbered(10), {.batch_size = 4, .inputs = false});
-  for (const Batch& batch : loader) EXPECT_EQ(batch.inputs[0].sizes(), (std::vector<std::int64_t>{0, 1, 2, 3}));
 }
 
 TEST(Loader, can_be_moved_during_an_epoch) {
@@ -205,13 +193,6 @@ TEST(Loader, a_second_begin_invalidates_the_first) {
             "this iterator's epoch is over, because a later begin() started another: use one at a time");
 }
 
-TEST(Loader, leaves_thread_settings_alone) {
-  const int threads = at::get_num_threads();
-  Loader loader(numbered(100), {.batch_size = 10});
-  targets(loader);
-  EXPECT_EQ(at::get_num_threads(), threads);
-}
-
 TEST(Loader, refuses_invalid_options) {
   const auto with = [](const LoaderOptions& options) {
     return test::error_text<ConfigError>([&] { Loader(numbered(10), options); });
@@ -221,9 +202,7 @@ TEST(Loader, refuses_invalid_options) {
   EXPECT_EQ(with({.share = {2, 2}}), "share 2 of 2 does not exist: the index counts from 0");
   EXPECT_EQ(with({.share = {0, 0}}), "share 0 of 0 does not exist: the index counts from 0");
   EXPECT_EQ(with({.prefetch = -1}), "prefetch must be 0 (none) or more batches, not -1");
-  EXPECT_EQ(with({.batch_size = 11, .drop_last = true}),
-            "batches of 11 with the short last one dropped leave nothing of 10 samples: take smaller batches or keep "
-            "the last");
+  EXPECT_TRUE(test::says(with({.batch_size = 11, .drop_last = true}), "batches of 11 ", "nothing of 10 samples: "));
   Loader loader(numbered(10), {});
   EXPECT_EQ(test::error_text<ConfigError>([&] { loader.set_epoch(-1); }), "epochs count from 0, not -1");
 }
@@ -237,8 +216,7 @@ TEST(Loader, refuses_invalid_sets) {
   set = numbered(10);
   set.labels = set.labels.to(torch::kInt32);
   EXPECT_EQ(with(set), "labels must be [N] of int64, not 1-dimensional int");
-  set = numbered(10);
-  set.labels = set.labels.narrow(0, 0, 9);
+  set.labels = numbered(9).labels;
   EXPECT_EQ(with(set), "10 images and 9 labels: each image needs one");
   set = numbered(10);
   set.std = {0};
