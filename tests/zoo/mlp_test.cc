@@ -12,27 +12,31 @@ namespace {
 
 using Widths = std::vector<std::int64_t>;
 
-TEST(Mlp, layers) {
-  Mlp network({.inputs = 12, .hidden = {8, 6}, .classes = 3});
-  std::vector<std::string> names;
+using Names = std::vector<std::string>;
+
+/// The names of the nodes, none of which has a stage.
+Names nodes_of(Mlp& network) {
+  Names names;
   for (const Node& node : trace_graph(network).nodes) {
     names.push_back(node.name);
     EXPECT_EQ(node.stage, std::nullopt) << node.name;
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"flatten", "layer1", "relu1", "layer2", "relu2", "layer3"}));
+  return names;
+}
 
-  std::vector<std::string> parameters;
+TEST(Mlp, layers) {
+  Mlp network({.inputs = 12, .hidden = {8, 6}, .classes = 3});
+  EXPECT_EQ(nodes_of(network), (Names{"flatten", "layer1", "relu1", "layer2", "relu2", "layer3"}));
+  Names parameters;
   for (const auto& [name, value] : network.named_parameters()) parameters.push_back(say(name, " ", value.sizes()));
-  EXPECT_EQ(parameters, (std::vector<std::string>{"layer1.weight [8, 12]", "layer1.bias [8]", "layer2.weight [6, 8]",
-                                                  "layer2.bias [6]", "layer3.weight [3, 6]", "layer3.bias [3]"}));
+  EXPECT_EQ(parameters, (Names{"layer1.weight [8, 12]", "layer1.bias [8]", "layer2.weight [6, 8]", "layer2.bias [6]",
+                               "layer3.weight [3, 6]", "layer3.bias [3]"}));
 }
 
 TEST(Mlp, drops_out_after_every_hidden_layer) {
   Mlp network({.inputs = 12, .hidden = {64, 64}, .classes = 3, .dropout = 0.5});
-  std::vector<std::string> names;
-  for (const Node& node : trace_graph(network).nodes) names.push_back(node.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"flatten", "layer1", "relu1", "dropout1", "layer2", "relu2", "dropout2",
-                                             "layer3"}));
+  EXPECT_EQ(nodes_of(network),
+            (Names{"flatten", "layer1", "relu1", "dropout1", "layer2", "relu2", "dropout2", "layer3"}));
   EXPECT_EQ(network.named_parameters().size(), 6U);
   const torch::Tensor images = torch::randn({5, 12});
   EXPECT_FALSE(torch::equal(network(Value(images)).tensor(), network(Value(images)).tensor()));
