@@ -43,13 +43,14 @@ struct AutoChoice {
   std::string origin = {};
 };
 
-/// The schedule "auto": profile(), unless the costs of layers are given, then make_plan() for the ranks and micro-batches of `options`; with 0
-/// micro-batches, for m = p, 2p, 4p and 8p, as far as the samples suffice, each profiled. Then the steps of the
-/// finalists are measured in interleaved runs, in pipelines of their own. Annotations fix the partition,
-/// PipelineOptions::chunks the stages per rank; memory_limit leaves out the schedules above it. With a limit in bytes,
-/// finalists whose measured activations exceed it are dropped (and others planned where that leaves none), and the
-/// options' costs have the activation_bytes of the choice. World rank 0's times decide for all. Collective. Throws as
-/// profile() and make_plan(), and ConfigError for given costs of another number of ranks, and for a partition that is neither "parameters", the default, nor "time"
+/// The schedule "auto": profile(), unless the costs of layers are given, then make_plan() for the ranks and
+/// micro-batches of `options`; with 0 micro-batches, for m = p, 2p, 4p and 8p, as far as the samples suffice, each
+/// profiled. Then the steps of the finalists are measured in interleaved runs, in pipelines of their own. Annotations
+/// fix the partition, PipelineOptions::chunks the stages per rank; memory_limit leaves out the schedules above it. With
+/// a limit in bytes, finalists whose measured activations exceed it are dropped (and others planned where that leaves
+/// none), and the options' costs have the activation_bytes of the choice. World rank 0's times decide for all.
+/// Collective. Throws as profile() and make_plan(), and ConfigError for given costs of another number of ranks, and for
+/// a partition that is neither "parameters", the default, nor "time"
 /// unless annotations replace it.
 AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                              const AutotuneOptions& how);

@@ -1,4 +1,5 @@
-// Hashes of texts and numbers that are the same in every build and on every machine, unlike std::hash, and random names.
+// Hashes of texts and numbers that are the same in every build and on every machine, unlike std::hash, and random
+// names.
 // Not for cryptography.
 //   FNV-1a       Fowler, Noll and Vo: text_hash()
 //   SplitMix64   a counter whose values are hashed (Steele, Lea and Flood, "Fast splittable pseudorandom number

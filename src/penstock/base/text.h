@@ -1,5 +1,5 @@
-// Text from outside the program, and text for people: UTF-8, whole files, misspelt names, numbers of bytes, tables for a
-// terminal, and text without secrets. Pure functions but for read_text() and the environment's folders.
+// Text from outside the program, and text for people: UTF-8, whole files, misspelt names, numbers of bytes, tables for
+// a terminal, and text without secrets. Pure functions but for read_text() and the environment's folders.
 #pragma once
 
 #include <cstddef>

@@ -152,8 +152,8 @@ inline constexpr std::uint64_t largest_manifest = std::uint64_t{64} << 20;
 /// The text of manifest.json, whose first line has the checksum of the others. Throws ConfigError for a manifest that
 /// could not be read back: a file or state whose name is not possible, or text that is not UTF-8.
 std::string write_manifest(const Manifest& manifest);
-/// The inverse, but for FileRecord::tensors. Of version 1, which has these and no header_bytes, they are read. `file` is
-/// named in messages. Throws DataError for damaged and foreign text, and NotReadable for a later version.
+/// The inverse, but for FileRecord::tensors. Of version 1, which has these and no header_bytes, they are read. `file`
+/// is named in messages. Throws DataError for damaged and foreign text, and NotReadable for a later version.
 Manifest read_manifest(std::string_view text, std::string_view file);
 
 /// The same for the files that one process has written, which are sent to the process that commits the checkpoint.

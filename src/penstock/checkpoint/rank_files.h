@@ -54,10 +54,10 @@ class SpoiledTensor : public Failure {
 std::string_view spoiled_values(TensorType type, std::span<const std::byte> values, bool is_trained);
 
 /// Writes a rank's files into `directory`, which CheckpointWriter::begin() has made, and waits for the disk: one for
-/// the model, one for the optimiser's state unless there is none. The checksums are taken from the memory. `metadata` is
-/// stored in the model's file, and the checksums of the tensors in both. Returns the records of the files, for
-/// CheckpointWriter::commit(). Throws Failure, which names the file, SpoiledTensor for values that cannot be mended, and
-/// ConfigError for tensors that the format does not support.
+/// the model, one for the optimiser's state unless there is none. The checksums are taken from the memory. `metadata`
+/// is stored in the model's file, and the checksums of the tensors in both. Returns the records of the files, for
+/// CheckpointWriter::commit(). Throws Failure, which names the file, SpoiledTensor for values that cannot be mended,
+/// and ConfigError for tensors that the format does not support.
 std::vector<FileRecord> write_rank_files(SystemCalls& calls, const std::string& directory, const RankTensors& tensors,
                                          const std::map<std::string, std::string>& metadata);
 

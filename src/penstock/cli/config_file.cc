@@ -39,9 +39,9 @@ void require_below_here(const std::string& argument, const std::string& place) {
                        " is not below the current folder: pass this flag yourself to write there again");
 }
 
-/// The text with '%' and bytes beyond ASCII as %XX: toml++ 3.3 has undefined behaviour for such bytes where it looks for
-/// blanks. Throws ConfigError for what is not UTF-8, for escapes of '%', and for more dots than files have: each may
-/// begin a table, and toml++ destroys tables recursively.
+/// The text with '%' and bytes beyond ASCII as %XX: toml++ 3.3 has undefined behaviour for such bytes where it looks
+/// for blanks. Throws ConfigError for what is not UTF-8, for escapes of '%', and for more dots than files have: each
+/// may begin a table, and toml++ destroys tables recursively.
 std::string in_ascii(const ConfigText& config) {
   const std::string& text = config.text;
   const auto refuse_at = [&](std::size_t at, const char* what) {

@@ -54,8 +54,9 @@ class OrderedSource : public SampleSource {
 
 /// Makes a source of the samples of `inputs` and `targets`, which may be empty: `tensor_source({tokens, mask},
 /// labels)`. `dims` holds the sample dimensions of the tensors and of the resulting batches, as
-/// PipelineOptions::batch_dims. Tensors without samples are part of every batch as they are. The source shares the tensors' memory: do
-/// not modify them while it lives. Throws ConfigError if the tensors differ in the number of samples, or if the inputs
+/// PipelineOptions::batch_dims. Tensors without samples are part of every batch as they are. The source shares the
+/// tensors' memory: do not modify them while it lives. Throws ConfigError if the tensors differ in the number of
+/// samples, or if the inputs
 /// have none.
 std::shared_ptr<const SampleSource> tensor_source(const BatchTensors& inputs, const BatchTensors& targets = {},
                                                   const BatchDims& dims = {});

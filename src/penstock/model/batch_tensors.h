@@ -13,8 +13,8 @@
 namespace penstock {
 
 /// For each tensor of a list the dimension that holds its samples, along which it is split into replicas' shares and
-/// micro-batches: 1 for [T, n, C]. None: the tensor is not split; every micro-batch of every replica reads all of it, as
-/// a positional table or a [T, T] mask. Dimension 0 for tensors beyond the end of the list.
+/// micro-batches: 1 for [T, n, C]. None: the tensor is not split; every micro-batch of every replica reads all of it,
+/// as a positional table or a [T, T] mask. Dimension 0 for tensors beyond the end of the list.
 using SampleDims = std::vector<std::optional<int>>;
 
 /// The sample dimensions of the tensors of a pipeline. Example: `{.inputs = {1, std::nullopt}}`.

@@ -64,8 +64,8 @@ class Pipeline {
   /// behind the one that runs: a third call first waits for the oldest step.
   /// `inputs` and `targets` are one or several tensors each, of shape [n, ...] or as PipelineOptions::batch_dims
   /// defines. They are the whole (global) batch. Under MPI, `inputs` may contain only the rows of this
-  /// process's replica (BatchShare), or nothing if no rank of the process reads them. A loss of the outputs alone needs no
-  /// targets: the number of samples n is then taken from the inputs, or from targets = BatchTensors::none(n).
+  /// process's replica (BatchShare), or nothing if no rank of the process reads them. A loss of the outputs alone needs
+  /// no targets: the number of samples n is then taken from the inputs, or from targets = BatchTensors::none(n).
   /// The caller must not write to the tensors before the result is available: until loss() or another getter of the
   /// StepResult has returned, wait() has returned, or ready() was true. The step copies what its backward pass needs
   /// after that. The same holds for an evaluation and for an inference (InferResult::outputs() or wait()).
@@ -144,11 +144,12 @@ class Pipeline {
   std::unique_ptr<CheckpointSaver> checkpoints(const SaverOptions& options);
   /// Continues from the newest checkpoint of a folder that is complete and undamaged, or from the one whose directory
   /// `path` is: the next step is the one that followed it, whatever the partition, the schedule, the transport and the
-  /// number of ranks were. To be called after optimize_with(), and after making a WeightAverage. Damaged checkpoints are logged and
-  /// skipped. Returns its manifest; none where there is no such checkpoint. Every process reads the tensors of its own
-  /// ranks. Collective. Throws ConfigError for the checkpoint of another network (then nothing changes) or of another
-  /// optimiser (then load another state before going on), and DataError if the folder cannot be read, or no checkpoint
-  /// is usable and one that was skipped may be whole: one of a later version, or on a disk that fails.
+  /// number of ranks were. To be called after optimize_with(), and after making a WeightAverage. Damaged checkpoints
+  /// are logged and skipped. Returns its manifest; none where there is no such checkpoint. Every process reads the
+  /// tensors of its own ranks. Collective. Throws ConfigError for the checkpoint of another network (then nothing
+  /// changes) or of another optimiser (then load another state before going on), and DataError if the folder cannot be
+  /// read, or no checkpoint is usable and one that was skipped may be whole: one of a later version, or on a disk that
+  /// fails.
   std::optional<Manifest> load(const std::string& path);
   /// Sets the learning rate of every optimiser for the steps that are submitted from now on. Throws ConfigError for a
   /// rate that is negative or not finite.
@@ -156,8 +157,9 @@ class Pipeline {
 
   /// Freezes a parameter, or all parameters of a layer or Cell, by full name: their values stay bitwise the same, and
   /// their gradients are not computed. The schedule is lowered again, without the messages that no longer carry a
-  /// gradient. With `frozen` false it trains them again, from the state that the optimiser has kept. Collective; waits for
-  /// all submitted steps. Throws ConfigError for a name that the network does not contain, and between the parts of a step.
+  /// gradient. With `frozen` false it trains them again, from the state that the optimiser has kept. Collective; waits
+  /// for all submitted steps. Throws ConfigError for a name that the network does not contain, and between the parts of
+  /// a step.
   void freeze(const std::string& name, bool frozen = true);
 
  private:

@@ -9,8 +9,8 @@
 namespace penstock {
 
 /// Each update sets the average to decay * average + (1 - decay) * parameter. Checkpoints contain the average: make
-/// this object before Pipeline::load(). Every call is collective. Not thread-safe, like the pipeline, which must outlive
-/// it. A pipeline has one average, and keeps it up to date until the pipeline ends.
+/// this object before Pipeline::load(). Every call is collective. Not thread-safe, like the pipeline, which must
+/// outlive it. A pipeline has one average, and keeps it up to date until the pipeline ends.
 class WeightAverage {
  public:
   /// The average starts from the present parameters. Throws ConfigError unless 0 <= decay < 1.

@@ -41,7 +41,8 @@ struct Advice {
 /// Advice::sentence does not mention recommendations that save a smaller share of the step.
 inline constexpr double least_saving = 0.02;
 
-/// Adds the costs of layers to the settings of a trace, for advise(). Adds nothing if the trace does not name the layers
+/// Adds the costs of layers to the settings of a trace, for advise(). Adds nothing if the trace does not name the
+/// layers
 /// of its stages.
 void note_costs(const LayerCosts& costs, Trace& trace);
 

@@ -1,5 +1,5 @@
-// Files of decisions: a plan (docs/plan_file.md), which `penstock plan` writes and `penstock train --plan` executes, and a
-// record of the tuning cache (docs/tuning_file.md), with what was measured for a job and decided by it.
+// Files of decisions: a plan (docs/plan_file.md), which `penstock plan` writes and `penstock train --plan` executes,
+// and a record of the tuning cache (docs/tuning_file.md), with what was measured for a job and decided by it.
 #pragma once
 
 #include <algorithm>

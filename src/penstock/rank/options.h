@@ -31,8 +31,8 @@ struct PipelineOptions {
   int inputs = 1;             // tensors that the network takes
   BatchDims batch_dims = {};  // where the samples lie in inputs, targets and outputs: along dimension 0
   int micro_batches = 1;      // m per step and replica; 0: chosen by the schedule "auto"
-  /// Gradient accumulation: every update_every-th train_step updates, with the gradients that were accumulated since the
-  /// last update; Pipeline::step() updates earlier.
+  /// Gradient accumulation: every update_every-th train_step updates, with the gradients that were accumulated since
+  /// the last update; Pipeline::step() updates earlier.
   int update_every = 1;
   std::string schedule = "";  // a generator's name, or a .sched or CSV file; empty: default_schedule(chunks)
   std::optional<Schedule> custom = std::nullopt;  // the program's own compute instructions, instead of `schedule`

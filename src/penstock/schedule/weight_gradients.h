@@ -1,6 +1,6 @@
 // How W accumulates over the micro-batches of a step: one W for each, or fused W's. A fused W computes the weight
-// gradients of several micro-batches at once: it is faster than the W's that it replaces, but the activations of all its
-// micro-batches stay in memory until it has run.
+// gradients of several micro-batches at once: it is faster than the W's that it replaces, but the activations of all
+// its micro-batches stay in memory until it has run.
 #pragma once
 
 #include <optional>

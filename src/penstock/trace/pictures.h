@@ -36,12 +36,12 @@ std::string schedule_html(const Schedule& schedule, const StageCosts& costs);
 /// The version of schedule_json(), incremented when a program that reads the old format would misread the new one.
 constexpr int schedule_json_version = 1;
 
-/// A schedule with its simulated times for other programs (docs/schedule_format.md): one JSON object, with every slot on
-/// its own line. Throws like simulate().
+/// A schedule with its simulated times for other programs (docs/schedule_format.md): one JSON object, with every slot
+/// on its own line. Throws like simulate().
 std::string schedule_json(const Schedule& schedule, const StageCosts& costs);
 
-/// The step of `trace` with the median makespan, below its prediction (account()), as SVG text: one row per rank, every F
-/// and B labelled with its micro-batch. Throws DataError if the trace has no complete step.
+/// The step of `trace` with the median makespan, below its prediction (account()), as SVG text: one row per rank, every
+/// F and B labelled with its micro-batch. Throws DataError if the trace has no complete step.
 std::string step_svg(const Trace& trace);
 
 }  // namespace penstock

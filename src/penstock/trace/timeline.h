@@ -1,5 +1,5 @@
-// Draws rows of coloured boxes over a time axis as SVG text, with a title and a legend. All pictures of a step, measured
-// or simulated, use it. Inside this module only.
+// Draws rows of coloured boxes over a time axis as SVG text, with a title and a legend. All pictures of a step,
+// measured or simulated, use it. Inside this module only.
 #pragma once
 
 #include <span>

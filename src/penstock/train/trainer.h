@@ -77,8 +77,9 @@ class Trainer {
   /// Continues a training: loads the newest usable checkpoint of a folder, or the one whose directory `path` is
   /// (Pipeline::load). The next fit() begins at the step of that checkpoint, in the middle of an epoch too, and
   /// calls the hooks' load(). Its steps are, to the last bit, those of a training that was never interrupted if the
-  /// settings on which bits depend (BitSettings) are the same, which may otherwise change: then a warning names what differs.
-  /// Returns false, and changes nothing, if there is no usable checkpoint. Collective. Throws as Pipeline::load().
+  /// settings on which bits depend (BitSettings) are the same, which may otherwise change: then a warning names what
+  /// differs. Returns false, and changes nothing, if there is no usable checkpoint. Collective. Throws as
+  /// Pipeline::load().
   bool resume(const std::string& path);
   /// Why the last fit() ended before its goal (TrainerOptions::stop_when); unset if it did not.
   const std::optional<StopRequest>& interrupted() const { return interrupted_; }

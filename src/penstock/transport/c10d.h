@@ -1,5 +1,5 @@
-// How Penstock uses c10d: without its limits of time, with short reasons, and without its log, which prints a dozen lines,
-// most of them of its call stack, for each attempt that fails.
+// How Penstock uses c10d: without its limits of time, with short reasons, and without its log, which prints a dozen
+// lines, most of them of its call stack, for each attempt that fails.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,9 @@ inline std::string c10d_reason(const std::string& text) {
   return text.substr(begin, end == text.npos ? text.npos : end - begin);
 }
 
-/// LibTorch logs nothing below a fatal error, in the whole process, as long as an object exists; several may, in several
-/// threads. Where the user has set TORCH_CPP_LOG_LEVEL, or the program has set the level meanwhile, it stays as it is.
+/// LibTorch logs nothing below a fatal error, in the whole process, as long as an object exists; several may, in
+/// several threads. Where the user has set TORCH_CPP_LOG_LEVEL, or the program has set the level meanwhile, it stays as
+/// it is.
 class QuietC10d {
  public:
   QuietC10d() {

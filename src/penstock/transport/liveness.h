@@ -7,9 +7,9 @@
 //   * where a stall limit is set: when no rank in the chain has made progress for that long, alive or not.
 //
 // A wait for this rank's device depends on every rank whose transfers the device waits for, directly or through the
-// devices of others. Their hosts wait for none of this, so that no chain leads from one to the next: such a wait watches
-// several ranks. It fails when one of them or a rank in its chain is silent, when one has left the world that has still
-// to send, and at the stall limit when none has made progress.
+// devices of others. Their hosts wait for none of this, so that no chain leads from one to the next: such a wait
+// watches several ranks. It fails when one of them or a rank in its chain is silent, when one has left the world that
+// has still to send, and at the stall limit when none has made progress.
 #pragma once
 
 #include <algorithm>
@@ -142,7 +142,8 @@ class WaitGuard {
     }
   }
 
-  /// Whether ranks have been without progress, for `still_ns` at `now`, for longer than `limit`; otherwise when to check
+  /// Whether ranks have been without progress, for `still_ns` at `now`, for longer than `limit`; otherwise when to
+  /// check
   /// again.
   bool is_over(std::chrono::nanoseconds limit, std::int64_t still_ns, std::int64_t now) {
     const std::int64_t left = limit.count() + late_ - still_ns;

@@ -65,7 +65,8 @@ bool gloo_available();
 /// launch_environment.h reads rank, size and rendezvous from the environment. Worlds are as those of open_mpi(). Throws
 /// ConfigError if the environment does not say enough or names what does not exist, for processes of another build or
 /// number of ranks, for those that do not join within options.start_deadline, naming these, and if this build has no
-/// Gloo; TransportError if a process that has joined is stopped, has ended, or cannot be connected until then. A process that would be ended by SIGPIPE ignores it from
+/// Gloo; TransportError if a process that has joined is stopped, has ended, or cannot be connected until then. A
+/// process that would be ended by SIGPIPE ignores it from
 /// then on.
 std::unique_ptr<Transport> open_gloo(const TransportOptions& options);
 

@@ -1,4 +1,5 @@
-// Places the W's of a 1F1B-like schedule in the idle times of its ranks: the inner step of zb-auto, and the policies that
+// Places the W's of a 1F1B-like schedule in the idle times of its ranks: the inner step of zb-auto, and the policies
+// that
 // it tries. Inside this module only.
 #pragma once
 

@@ -1,4 +1,5 @@
-// Ranks as processes that Gloo connects: each finds the others in a c10d store, compares builds, and connects with them.
+// Ranks as processes that Gloo connects: each finds the others in a c10d store, compares builds, and connects with
+// them.
 #include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>

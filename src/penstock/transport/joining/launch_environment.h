@@ -45,9 +45,9 @@ LaunchedAs launched_as_whole(const Environment& environment = own_environment);
 std::optional<int> launched_local_rank(const Environment& environment = own_environment);
 
 /// torchrun's variables for a process that MPI has started, so that code written for torchrun finds its place: RANK and
-/// WORLD_SIZE, and LOCAL_RANK where the launcher says it; and PENSTOCK_RANK_COPIES, by which launched_as() knows that the
-/// first two are copies, in programs that the process starts as well. None for a world of one process, or where RANK or
-/// WORLD_SIZE is set, because halves of two identities contradict each other; LOCAL_RANK is never replaced.
+/// WORLD_SIZE, and LOCAL_RANK where the launcher says it; and PENSTOCK_RANK_COPIES, by which launched_as() knows that
+/// the first two are copies, in programs that the process starts as well. None for a world of one process, or where
+/// RANK or WORLD_SIZE is set, because halves of two identities contradict each other; LOCAL_RANK is never replaced.
 std::map<std::string, std::string> rank_copies(const Environment& environment, WorldRank rank, int size);
 
 /// Sets rank_copies() in this process's environment. To be called once, when MPI starts: no other thread may read the

@@ -44,8 +44,8 @@ const char* level_name(int level) {
   }
 }
 
-// What MPI_Init, which waits for all processes, does not tell: each process of a host leaves a file in mpirun's folder of
-// the job, with the number of its newest world of all processes and its process id.
+// What MPI_Init, which waits for all processes, does not tell: each process of a host leaves a file in mpirun's folder
+// of the job, with the number of its newest world of all processes and its process id.
 
 /// Empty if mpirun sets no such folder.
 std::filesystem::path note_of(int rank) {
@@ -96,8 +96,8 @@ void require_mpi_for_all_threads() {
                        "for that level in MPI_Init_thread");
 }
 
-/// The MPI library of this process: initialized by its first world, shared by all of its worlds, finalized at the end of
-/// the process. Threads call MPI one at a time, with calls() held: MPI_THREAD_SERIALIZED.
+/// The MPI library of this process: initialized by its first world, shared by all of its worlds, finalized at the end
+/// of the process. Threads call MPI one at a time, with calls() held: MPI_THREAD_SERIALIZED.
 class MpiRuntime {
  public:
   /// The instance of this process. It is never destroyed.
@@ -280,8 +280,8 @@ std::vector<std::array<std::uint64_t, count>> gather_numbers(MPI_Comm communicat
   return all;
 }
 
-/// Throws ConfigError, and frees the communicator, if the processes run different builds. By a collective of its own, of
-/// one number: builds may differ in everything else.
+/// Throws ConfigError, and frees the communicator, if the processes run different builds. By a collective of its own,
+/// of one number: builds may differ in everything else.
 void require_one_build(MPI_Comm& communicator, std::chrono::milliseconds start_deadline) {
   const auto builds = gather_numbers<1>(communicator, {text_hash(build_identity())}, start_deadline);
   for (std::size_t rank = 0; rank < builds.size(); ++rank) {

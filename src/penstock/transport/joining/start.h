@@ -48,7 +48,8 @@ inline std::string missing_text(const std::vector<int>& ranks) {
              " not joined: start all ranks, or set a longer start deadline");
 }
 
-// Processes of one world run the same build, because they send each other the bytes of their structs (wire.h, records.h).
+// Processes of one world run the same build, because they send each other the bytes of their structs (wire.h,
+// records.h).
 
 /// 12 hexadecimal digits that differ, in all likelihood, between different sources of this library.
 std::string_view source_digest();

@@ -22,8 +22,8 @@ void check_mpi(int code, const char* call);
 
 class MpiNetwork final : public BufferNetwork {
  public:
-  /// Of the processes of `communicator`, which it frees, by rank in `places`. `calls` is held around every call of MPI by
-  /// any world. REQUIRES: all processes run the same build.
+  /// Of the processes of `communicator`, which it frees, by rank in `places`. `calls` is held around every call of MPI
+  /// by any world. REQUIRES: all processes run the same build.
   MpiNetwork(MPI_Comm communicator, std::vector<ProcessPlace> places, std::mutex& calls);
 
   std::string name() const override { return "mpi"; }

@@ -1,5 +1,5 @@
-// Identifies hosts, processes and their devices, and notices that the process of another rank of this host has ended, though nobody
-// says so: it was killed, or has crashed. Torch-free.
+// Identifies hosts, processes and their devices, and notices that the process of another rank of this host has ended,
+// though nobody says so: it was killed, or has crashed. Torch-free.
 #pragma once
 
 #include <cstdint>

@@ -125,7 +125,8 @@ class ProcessEndpoint final : public Transport {
     device_channels_->connect(pair, wanted.pipeline);
   }
 
-  // A thread that copies to the host waits for the device, and nothing watches it. So the rank waits first if its device
+  // A thread that copies to the host waits for the device, and nothing watches it. So the rank waits first if its
+  // device
   // may wait for another rank.
   void stage(SendRequest request) {
     if (device_channels_ && request.tag.traffic != Traffic::background)

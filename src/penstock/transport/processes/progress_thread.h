@@ -61,8 +61,8 @@ class ProgressThread final : public PeerWatch {
   void cancel(const StepKey& step, const std::string& reason) noexcept;
 
   /// On the rank's thread: waits until `is_done()`, which cannot wake the thread, and so is called again and again.
-  /// Meanwhile `awaited` are watched. Other ranks do not see that this one waits. Throws TransportError where the wait has
-  /// failed (liveness.h), and WorldAborted when the world has been aborted, also where `is_done()` since.
+  /// Meanwhile `awaited` are watched. Other ranks do not see that this one waits. Throws TransportError where the wait
+  /// has failed (liveness.h), and WorldAborted when the world has been aborted, also where `is_done()` since.
   void wait_until(const std::function<bool()>& is_done, const std::vector<AwaitedRank>& awaited,
                   const std::string& waiting_for);
 
