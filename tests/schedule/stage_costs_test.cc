@@ -25,7 +25,7 @@ TEST(StageCosts, have_one_value_or_one_per_stage) {
                      .message_gap = 0.5,
                      .weight_share = 1,
                      .overhead = 0.1}),
-            "accepted");
+            "[no error]");
   EXPECT_EQ(refusal({.forward = {1, 2}}), "there are 2 costs for F and 3 stages: pass one for all or one for each");
   EXPECT_EQ(refusal({.input_grad = {1, 2, 3, 4}}),
             "there are 4 costs for I and 3 stages: pass one for all or one for each");

@@ -86,7 +86,7 @@ class ProcessEndpoint final : public Transport {
     std::vector<AwaitedRank> others;
     for (WorldRank other(0); other.value() < size(); other = other.next())
       if (other != rank()) others.push_back({other, /*has_to_send=*/false});
-    progress_thread_.wait_until([&] { return done.query(); }, others, say(what, " on its device, behind messages"));
+    progress_thread_.wait_until([&] { return done.query(); }, others, say(what, " on its device, after messages"));
   }
   MessageCosts message_costs() const override { return progress_thread_.message_costs(); }
 
