@@ -84,7 +84,7 @@ TEST_F(DeviceWaits, end_with_the_world) {
       return ranks_[0]->abort("rank 0 has stopped");
     }
     EXPECT_EQ(failure_of_wait(*ranks_[1], stream_of(1)),
-              "rank 1 gave up waiting for the loss on its device, behind messages: rank 0 has stopped");
+              "rank 1 gave up waiting for the loss on its device, after messages: rank 0 has stopped");
     stopped.reset();
     EXPECT_NE(failure_of_wait(*ranks_[1], stream_of(1)), "[no error]")
         << "the device may have gone on because of the abort";
