@@ -15,8 +15,8 @@ import textwrap
 HEADER = """\
 # Command line
 
-This page is the output of `--help` of every verb; flags that an earlier verb has too are only named.
-`tools/cli_reference.py` writes it, and the test `cli.cli_reference`
+This page is the output of `--help` of every verb; a flag that an earlier verb describes in the same words is only
+named. `tools/cli_reference.py` writes it, and the test `cli.cli_reference`
 compares it with the program. [program.md](program.md) shows the verbs in use.
 
 Results go to standard output, remarks to standard error. The exit code is 0 after success, 1 after a failure, 2 after

@@ -125,7 +125,7 @@ TEST(SafetensorsHeader, refuses_what_is_not_exactly_the_format) {
   for (const Case& one : {
            Case{"\xef\xbb\xbf{}", "not a JSON object"},
            {std::string("{}\0", 3), "a NUL at byte 10"},
-           {"{} {}", "not a JSON object: not JSON at its byte"},
+           {"{} {}", "not a JSON object: invalid JSON at byte"},
            {"3", "not a JSON object"},
            {R"({"w":[)" + entry + "]}", "tensor 'w': its header is not an object"},
            {R"({"w":{"dtype":{},"shape":[2],"data_offsets":[0,8]}})", "no valid \"dtype\""},

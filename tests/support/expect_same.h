@@ -20,7 +20,8 @@ inline void expect_same(const Trained& expected, const Trained& got, const std::
   expect_same(expected.state, got.state, what);
 }
 
-/// Compares by norm, relative to at least `smallest`, for tensors that start at zero.
+/// Bounds the norm of each tensor's difference by `relative` times (`smallest` + the norm of the expected tensor);
+/// `smallest` is for tensors that start at zero.
 inline void expect_close(const NamedTensors& expected, const NamedTensors& got, double relative = 1e-5,
                          double smallest = 1e-3) {
   ASSERT_EQ(expected.size(), got.size());

@@ -44,9 +44,9 @@ StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const P
 std::vector<double> measured_times(const Graph& graph, const std::vector<torch::Tensor>& sample,
                                    const std::shared_ptr<const KernelSelection>& kernels);
 
-/// The partition with the fastest slowest rank for nodes that take `seconds` each, without the time of messages.
-/// Returns the names of the first layer of each stage but the first, in the form that plan/partition.h reads. Throws
-/// ScheduleError where there are fewer layers than stages.
+/// Returns the partition that minimises the time of the slowest rank, if nodes take `seconds` each and messages take no
+/// time: the name of the first layer of each stage except the first, in the form that plan/partition.h reads. Throws
+/// ScheduleError if there are fewer layers than stages.
 std::string fastest_partition(const Graph& graph, const std::vector<double>& seconds,
                               const std::vector<Rank>& rank_of_stage);
 

@@ -104,14 +104,14 @@ constexpr std::int64_t short_bytes = 4;
 constexpr double long_ms = 50;
 constexpr std::int64_t first_bytes = 256 << 10, growth = 4, most_bytes = 64 << 20;
 
-/// The speed of one link; 0 bytes per ms where it is within a host.
+/// The speed of one link; 0 bytes per ms if it is within a host.
 struct LinkRecord {
   static constexpr std::string_view record_name = "LinkRecord";
   double bytes_per_ms = 0;
   double latency_ms = 0;
 };
 
-/// The two ends of one link. The asking rank sends messages, which the other one returns, then one without contents.
+/// The two ends of one link. The asking rank sends messages, which the other one returns; an empty message is the last.
 class LinkEnds {
  public:
   LinkEnds(DataPlane& endpoint, const Tag& tag) : endpoint_(endpoint), tag_(tag) {}

@@ -17,12 +17,12 @@ namespace penstock {
 /// Measures layers in running pipelines on all ranks of `world`: in a GPipe step with one fused W (F, I and W fused), a
 /// ZB-H1 step (W per micro-batch), a 1F1B step (B whole) and, where there are enough layers, a looped step with chunks
 /// as small as the planner may make them (F and I with weights in the cache). Micro-batches, recompute,
-/// precision and kernels are those of `options`; its schedule, chunks and partition do not matter. The batch is the
+/// precision and kernels are set by `options`; its schedule, chunks and partition do not matter. The batch is the
 /// sample of `how`. The weights of `network` do not change. Times are in ms, medians over passes of medians
 /// over steps, of replica 0; the update includes the sum of gradients over replicas. LayerCosts::samples is the share
-/// of one replica. LayerCosts::link is that of speed_between_hosts() where there are several hosts; on one host the
-/// time of a message is a latency alone. LayerCosts::slowdown_under_load is their ratio to the times in a sequential
-/// step, in which one rank works at a time; 1 if `how` leaves that step out.
+/// of one replica. LayerCosts::link is the result of speed_between_hosts() if there are several hosts; on one host
+/// the time of a message is only a latency. LayerCosts::slowdown_under_load is the ratio of the times to those in a
+/// sequential step, in which one rank works at a time; 1 if `how` omits that step.
 ///
 /// Annotated networks are measured on the stages of their annotations, and LayerCosts has their layers stage by stage.
 /// The looped step with other chunks is left out then. Where the annotations give several stages per rank, the others

@@ -18,7 +18,7 @@ std::string with_replacements(const Json& value, int indent) {
 
 }  // namespace
 
-// Here and not where they are used, because the compiler takes seconds for each source file that writes or parses JSON.
+// Compiled only here, because each source file that writes or parses JSON takes the compiler seconds.
 std::string json_text(const nlohmann::json& value, int indent) { return with_replacements(value, indent); }
 
 std::string json_text(const nlohmann::ordered_json& value, int indent) { return with_replacements(value, indent); }

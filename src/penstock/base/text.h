@@ -73,10 +73,10 @@ struct TextLimits {
 };
 
 /// The contents of the file or pipe at `path`. Throws DataError, which names the path and the reason, if it cannot be
-/// read or is larger than the limit; that costs no memory beyond the limit, or none at all where the size is known.
+/// read or is larger than the limit; that costs no memory beyond the limit, or none at all if the size is known.
 std::string read_text(const std::string& path, const TextLimits& limits = {});
 
-/// What `read` makes of the text of a file. The file's name precedes the message of a DataError that `read` throws.
+/// Returns the result of `read` for the text of a file. A DataError that `read` throws gets `path` before its message.
 template <class Read>
 auto read_file(const std::string& path, Read&& read, const TextLimits& limits = {}) {
   const std::string text = read_text(path, limits);

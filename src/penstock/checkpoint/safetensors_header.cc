@@ -153,7 +153,7 @@ class HeaderEvents : public Sax {
   }
 
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
-    syntax_error_ = say("not JSON at its byte ", position);
+    syntax_error_ = say("invalid JSON at byte ", position);
     return false;
   }
 

@@ -88,7 +88,7 @@ void CheckpointFlags::add_to(CLI::App& verb) {
 
 void CheckpointFlags::settle() {
   require<ConfigError>(resume != resume_if_possible || writes(), "--resume auto continues from the newest checkpoint ",
-                       "of --checkpoint, which is not given: pass both, or --resume DIR");
+                       "of --checkpoint, which is not set: pass both, or --resume DIR");
   if (folder.empty() && resumes()) folder = folder_of_checkpoints(resume);
   require<ConfigError>(writes() || (!every && !keep && max_time.empty()),
                        every  ? "--checkpoint-every"

@@ -265,7 +265,7 @@ double JobFactory::weight_of(const StepJob& job) const {
 
 void JobFactory::set_learning_rate(double rate) {
   require<ConfigError>(std::isfinite(rate) && rate >= 0, "learning rate is ", rate,
-                       ": give a finite number, 0 or more");
+                       ": pass a finite number, 0 or more");
   learning_rate_ = rate;
 }
 

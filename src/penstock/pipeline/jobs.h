@@ -34,15 +34,15 @@ class StepParts {
   bool has_gradients() const { return next_ != StepPart::whole; }
   /// Throws ConfigError, naming the call `what`, while gradients await their update.
   void require_whole_steps(const char* what) const;
-  /// Throws ConfigError where no forward_backward may come next.
+  /// Throws ConfigError if no forward_backward may come next.
   void require_forward_backward() const;
-  /// Throws ConfigError where `part`, `reduce` or `update`, may not come next. An update may also come where the
+  /// Throws ConfigError if `part`, `reduce` or `update`, may not come next. An update may also come if the
   /// gradients are not reduced yet.
   void require_later(StepPart part) const;
   bool needs_reduction() const { return next_ == StepPart::reduce; }
 
-  /// Adds a forward_backward and sets its shares. `weight`: the total weight of its samples in a mean over all calls; 0
-  /// for a sum.
+  /// Counts one more forward_backward and sets the shares of `job`. `weight`: the total weight of its samples if the
+  /// loss is a mean over all calls; 0 if it is a sum.
   void begin(const std::shared_ptr<StepJob>& job, double weight);
   /// Ends `reduce` or `update`.
   void end(StepPart part);

@@ -131,7 +131,7 @@ void PipelineImpl::later_part(StepPart part, double divisor) {
                        "step before optimize_with: give the pipeline an optimiser first");
   parts.require_later(part);
   require<ConfigError>(std::isfinite(divisor) && divisor != 0, "gradients divided by ", divisor,
-                       ": give a finite scale that is not 0");
+                       ": pass a finite scale that is not 0");
   if (part == StepPart::update && parts.needs_reduction()) later_part(StepPart::reduce, 1);
   const auto begun = parts.begun();
   const auto job = jobs.later_part(*begun, part, divisor);

@@ -17,7 +17,8 @@ class WeightAverage {
   WeightAverage(Pipeline& pipeline, double decay);
 
   /// True: evaluate(), infer(), state() and the like use the average instead of the parameters, until use(false).
-  /// Training in between throws ConfigError. Throws ConfigError while gradients await their update.
+  /// While the average is used, training throws ConfigError. use() throws ConfigError while gradients await their
+  /// update.
   void use(bool average);
   /// Pipeline::state() with the average instead of the trained parameters: on the main process; empty on the others.
   std::map<std::string, torch::Tensor> state();

@@ -195,7 +195,7 @@ void JobResults::end_read_back() {
 void JobResults::send() {
   if (job_->inference) return send_outputs(setting_.axes.outputs.join(std::exchange(outputs_, {})));
   keep_outputs();
-  // To all ranks if they refuse an invalid loss, otherwise to the rank of each process that collects.
+  // Sends to one rank of each process, which collects the losses, or to all ranks if they refuse an invalid loss.
   const RankContext& context = placement_.context();
   const int receivers = context.is_alone && !job_->refuses_invalid_loss ? 1 : context.world_size();
   for (int r = 0; r < receivers; ++r)

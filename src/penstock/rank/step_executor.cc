@@ -95,10 +95,10 @@ void BoundaryMessages::require_shape(const StagePart& stage, const Port& port, c
   const at::IntArrayRef wanted(*setting_.shape);
   for (std::size_t i = 0; i < port.values.size(); ++i) {
     const torch::Tensor& value = message.payloads[i].tensor;
-    require<ScheduleError>(!value.defined() || value.sizes() == wanted, "stage ", stage.id.value(), " gives '",
+    require<ScheduleError>(!value.defined() || value.sizes() == wanted, "stage ", stage.id.value(), " sends '",
                            graph_.name_of(port.values[i]), "' of shape ", value.sizes(), " to stage ",
                            port.peer.value(), ", but the boundary shape is ", wanted,
-                           ": correct the shape, or leave it out where micro-batches differ");
+                           ": correct the shape, or omit it if micro-batches differ");
   }
 }
 
@@ -199,7 +199,7 @@ void StepExecutor::perform(const Instruction& instruction) {
     case Op::send_backward: return messages_.send(instruction);
     case Op::reduce: return parts_.reducer.reduce(stage(instruction.stage()));
     case Op::step:
-      // No update before all losses are known to be finite: without gradients from later stages only this says so.
+      // All losses must be finite before an update; only this checks them if no gradients come from later stages.
       if (job_->refuses_invalid_loss && forwards_left_ == 0) results_.collect();
       return parts_.updater.update(stage(instruction.stage()));
     case Op::norm: return parts_.updater.measure_norm();
@@ -229,7 +229,7 @@ void StepExecutor::perform(const Instruction& instruction) {
     if (job_->training) activations_.put(stage.id(), micro_batch, std::move(done.activations));
     if (stage.id() == parts_.placement.last_stage()) results_.end_forward();
   } catch (NonFiniteLoss& error) {
-    // On a device losses are read later than they are computed: the error belongs to the F that computed its loss.
+    // A device's losses are read later than they are computed: the error belongs to the F that computed its loss.
     current_ = Instruction::compute(Op::forward, stage.id(), error.micro_batch());
     error.cause = cause_of({stage, parts_.graph, parts_.setting, *job_, rows_, arrivals}, error.micro_batch());
     throw;

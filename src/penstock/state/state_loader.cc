@@ -98,7 +98,7 @@ RankReport agreed(const RankContext& context, const Tag& tag, const RankReport& 
   };
   return RankReport::of(
       agree(context, tag, own.message(), decide,
-            {.parts = "what it has read of a checkpoint", .decision = "whether a checkpoint is used"}));
+            {.parts = "what it has read from a checkpoint", .decision = "whether a checkpoint is used"}));
 }
 
 StateForm form_of(const Checkpoint& checkpoint) {

@@ -67,7 +67,7 @@ class RankThreads {
   void leave_pipeline(std::uint32_t pipeline) const noexcept;
   /// The failures of this world's steps, and which of them a call has thrown.
   const std::shared_ptr<Failures>& failures() const { return failures_; }
-  /// For waits of the program's thread for this process's ranks.
+  /// Watches this process's ranks while the program's thread waits for them.
   const std::shared_ptr<const RankWatch>& watch() const { return watch_; }
 
   /// False in a child process after fork(), which has no rank threads.

@@ -44,15 +44,16 @@ class DeviceChannels {
   DeviceChannels(const DeviceChannels&) = delete;
   DeviceChannels& operator=(const DeviceChannels&) = delete;
 
-  /// That of the library: "nccl".
+  /// The name of the library: "nccl".
   virtual std::string name() const = 0;
   /// Of the tensors that it carries.
   virtual c10::DeviceType device_type() const = 0;
   /// DeviceGroups::needs_own_devices.
   virtual bool needs_own_devices() const = 0;
 
-  /// Connects the two ranks of `pair`, of which this is one, for the messages of `pipeline`. Both call it for their
-  /// pairs in one order, at the same time. Throws ConfigError if the library cannot join the two devices.
+  /// Connects the two ranks of `pair`, of which this is one, for the messages of `pipeline`. Both ranks call it
+  /// at the same time, and every rank for its pairs in the same order. Throws ConfigError if the library cannot join
+  /// the two devices.
   virtual void connect(const RankPair& pair, std::uint32_t pipeline) = 0;
   /// Whether the tensors of a message with `tag` between the two travel here.
   virtual bool carries(const RankPair& pair, const Tag& tag) const = 0;

@@ -171,7 +171,7 @@ class Participant {
            own_.rank == 0 && store_.add(key("has read"), 0) < others && !left.is_over();)
         std::this_thread::sleep_for(StartDeadline::look_every);
     } catch (const std::exception&) {
-      // The store has ended. This process still knows what to say.
+      // The store has ended. `why` needs nothing from it.
     }
     throw ConfigError(why);
   }
