@@ -15,7 +15,7 @@ import time
 import training_runs
 from training_runs import TrainingRuns, transports
 
-PROGRAM, STEPS, PIPELINES = "", 2000, 50
+PROGRAM, STEPS, PIPELINES = "", 6000, 50
 
 # Of memory: 1 %. A short run has less time to reach its level.
 GROWTH, GROWTH_OF_SHORT_RUN = 1.01, 1.03

@@ -17,8 +17,8 @@
 #include "penstock/base/error.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/kernels/kernels.h"
-#include "penstock/transport/joining/start.h"
 #include "penstock/transport/joining/launch_environment.h"
+#include "penstock/transport/joining/start.h"
 #include "penstock/transport/transport.h"
 
 namespace penstock {
