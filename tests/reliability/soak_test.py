@@ -2,7 +2,7 @@
 
 Usage: soak_test.py SOAK_PROGRAM PENSTOCK DATA [MPIRUN] [--steps N] [--pipelines N]
 
-A training takes N steps (default: 2,000) with a checkpoint every 50; one process makes N pipelines (default: 50), which
+A training takes N steps (default: 6,000) with a checkpoint every 50; one process makes N pipelines (default: 50), which
 train, save and are destroyed. The long form is --steps 20000 --pipelines 500. The last tenth of the time is compared
 with the second one; what belongs to one checkpoint or one epoch has a limit of its own.
 """
