@@ -118,8 +118,6 @@ std::string write_plan(const Plan& plan) {
 
 namespace {
 
-using nlohmann::ordered_json;
-
 constexpr std::string_view tuning_file = "the tuning file";
 constexpr const char* tuning_key = "penstock_tuning";
 constexpr int tuning_version = 1;

@@ -150,8 +150,6 @@ std::string write_trace(const Trace& trace) {
 
 namespace {
 
-using nlohmann::json;
-
 /// A value of the file and its path, for messages.
 class Node {
  public:

@@ -255,8 +255,6 @@ std::string schedule_json(const Schedule& schedule, const StageCosts& costs) {
 
 namespace {
 
-using nlohmann::ordered_json;
-
 /// `text` for a script element of a page: no text in it can end the script.
 std::string inside_script(std::string text) {
   for (std::size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at + 1))
