@@ -42,6 +42,9 @@ class Cell {
   /// that the network calls, each layer between them whose module has submodules (an encoder layer, a
   /// torch::nn::Sequential), and each run of other layers and functions between those.
   RecomputeAnnotation recompute;
+  /// Whether an automatic partition keeps everything that this Cell's forward calls on one stage: set it on the repeated
+  /// blocks of a deep network. The outermost marked Cell counts. Annotations and named partitions may still cut inside.
+  bool is_block = false;
 
   // The functions below serve the network on one device, as torch::nn::Module's do. Layers that are not built
   // yet are built with initial values from `seed`; `seed` has no effect on layers that are built already. A Pipeline

@@ -90,6 +90,7 @@ struct FeedForward : Cell {
 class Gpt::Block : public Cell {
  public:
   explicit Block(const GptOptions& options) : attention_(options), feed_forward_(options) {
+    is_block = true;
     add("attention", attention_);
     add("feed_forward", feed_forward_);
   }
