@@ -39,8 +39,4 @@ void log(LogLevel level, std::string_view line) { logger().log(to_spdlog(level),
 
 void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 
-void set_log_name(const std::string& name) {
-  logger().set_pattern(name.empty() ? "penstock: %^%l%$: %v" : "penstock: " + name + ": %^%l%$: %v");
-}
-
 }  // namespace penstock

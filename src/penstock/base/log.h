@@ -3,7 +3,6 @@
 // versions of spdlog and LibTorch cannot be included together.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 namespace penstock {
@@ -16,8 +15,5 @@ inline void warn(std::string_view line) { log(LogLevel::warning, line); }
 
 /// Drops lines below `level`. The default is `warning`.
 void set_log_level(LogLevel level);
-
-/// Sets the prefix of all following lines, e.g. "rank 1"; empty for none. Useful if processes share a terminal.
-void set_log_name(const std::string& name);
 
 }  // namespace penstock

@@ -115,6 +115,16 @@ const std::string& nearest(std::string_view name, const std::vector<std::string>
                            [&](const std::string& a, const std::string& b) { return distance(a) < distance(b); });
 }
 
+std::vector<std::string_view> separated(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t end = text.find(separator); end != std::string_view::npos; end = text.find(separator)) {
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(end + 1);
+  }
+  parts.push_back(text);
+  return parts;
+}
+
 namespace {
 
 struct ByteUnit {
@@ -138,11 +148,9 @@ std::optional<std::int64_t> parse_bytes(std::string_view text) {
   for (const ByteUnit& unit : byte_units) {
     if (unit.name != name) continue;
     // A whole number is read exactly: a double has 53 bits.
-    std::int64_t whole = 0;
-    const auto [whole_end, whole_problem] = std::from_chars(text.data(), end, whole);
-    if (whole_problem == std::errc() && whole_end == end) {
+    if (const auto whole = number_of<std::int64_t>(text.substr(0, text.size() - name.size()))) {
       std::int64_t bytes = 0;
-      return __builtin_mul_overflow(whole, unit.bytes, &bytes) ? std::nullopt : std::optional(bytes);
+      return __builtin_mul_overflow(*whole, unit.bytes, &bytes) ? std::nullopt : std::optional(bytes);
     }
     const double bytes = std::floor(number * static_cast<double>(unit.bytes));
     if (!(bytes < 0x1p63)) return std::nullopt;

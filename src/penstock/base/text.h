@@ -2,11 +2,15 @@
 // a terminal, and text without secrets. Pure functions but for read_text() and the environment's folders.
 #pragma once
 
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "penstock/base/error.h"
@@ -31,6 +35,18 @@ std::size_t edit_distance(std::string_view from, std::string_view to);
 /// `name` contains is close: NUM_MICRO_BATCHES is near micro-batches, zbv and ZBVZeroBubble are near zb-v. Of equally
 /// close names the first with the smallest edit distance. `names` must not be empty and must outlive the result.
 const std::string& nearest(std::string_view name, const std::vector<std::string>& names);
+
+/// The number that `text` consists of, as std::from_chars() reads it; none for any other text, and for a number that is
+/// out of the type's range.
+template <class Number>
+std::optional<Number> number_of(std::string_view text) {
+  Number number{};
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return problem == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+/// The parts of `text` between separators, at least one. They point into `text`.
+std::vector<std::string_view> separated(std::string_view text, char separator);
 
 /// Of parse_bytes(), for messages.
 inline constexpr std::string_view byte_unit_names = "B, kB, MB, GB, TB, KiB, MiB, GiB and TiB";
@@ -85,6 +101,18 @@ auto read_file(const std::string& path, Read&& read, const TextLimits& limits = 
   } catch (const DataError& error) {
     throw DataError(path + ": " + error.what());
   }
+}
+
+/// The items with `separator` between them: text_of(item) of each, which operator<< writes.
+template <class Items, class TextOf = std::identity>
+std::string listed(const Items& items, std::string_view separator = ", ", const TextOf& text_of = {}) {
+  std::ostringstream text;
+  std::string_view before;
+  for (const auto& item : items) {
+    text << before << std::invoke(text_of, item);
+    before = separator;
+  }
+  return text.str();
 }
 
 /// One line per row. Every column is as wide as its widest cell; cells are right-aligned. All rows must have as many
