@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "penstock/plan/layer_costs.h"
-#include "penstock/schedule/order.h"
+#include "penstock/schedule/instruction.h"
 #include "penstock/schedule/weight_gradients.h"
 
 namespace penstock {

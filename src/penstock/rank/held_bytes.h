@@ -34,7 +34,7 @@
 
 #include "penstock/rank/result.h"
 #include "penstock/rank/stage.h"
-#include "penstock/schedule/order.h"
+#include "penstock/schedule/instruction.h"
 
 namespace penstock {
 

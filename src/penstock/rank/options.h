@@ -12,8 +12,8 @@
 #include "penstock/layers/precision.h"
 #include "penstock/model/batch_tensors.h"
 #include "penstock/model/loss.h"
+#include "penstock/schedule/instruction.h"
 #include "penstock/schedule/memory_limit.h"
-#include "penstock/schedule/order.h"
 #include "penstock/schedule/stage_costs.h"
 #include "penstock/schedule/weight_gradients.h"
 

@@ -31,7 +31,7 @@
 #include <string>
 #include <vector>
 
-#include "penstock/schedule/order.h"
+#include "penstock/schedule/instruction.h"
 
 namespace penstock {
 

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
-#include "penstock/schedule/generators/generators.h"
+#include "penstock/schedule/generators/placement.h"
 #include "penstock/schedule/memory_limit.h"
 
 namespace penstock {
@@ -58,16 +59,18 @@ const Generator* known_generator(std::string_view name) {
   return found == table.end() ? nullptr : &*found;
 }
 
+bool is_schedule_file(const std::string& source) {
+  if (known_generator(source)) return false;
+  std::error_code ignored;  // a path that cannot be examined is not there
+  return source.find_first_of("/.") != std::string::npos || std::filesystem::exists(source, ignored);
+}
+
 const Generator& find_generator(std::string_view name) {
   if (const Generator* known = known_generator(name)) return *known;
-  std::string known;
   std::vector<std::string> names;
-  for (const Generator& generator : generators()) {
-    names.emplace_back(generator.name);
-    known += (known.empty() ? "" : ", ") + names.back();
-  }
+  for (const Generator& generator : generators()) names.emplace_back(generator.name);
   throw ConfigError(
-      say("no schedule is called '", name, "': did you mean '", nearest(name, names), "'? There are ", known));
+      say("no schedule is called '", name, "': did you mean '", nearest(name, names), "'? There are ", listed(names)));
 }
 
 Schedule generate(std::string_view name, const ScheduleShape& shape, const Tuning& tuning) {

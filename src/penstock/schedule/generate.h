@@ -4,6 +4,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "penstock/schedule/generator.h"
@@ -16,6 +17,9 @@ std::string_view default_schedule(int chunks);
 std::span<const Generator> generators();
 /// The generator called `name`, or null if there is none.
 const Generator* known_generator(std::string_view name);
+/// Whether `source`, a user's name of a schedule, is the path of a file and not the name of a generator: no
+/// generator has this name, and it contains a '/' or '.' or there is such a file.
+bool is_schedule_file(const std::string& source);
 /// The generator called `name`. Throws ConfigError, which suggests the nearest name and lists all, if
 /// there is none.
 const Generator& find_generator(std::string_view name);

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "penstock/schedule/instruction.h"
 #include "penstock/schedule/memory_limit.h"
-#include "penstock/schedule/order.h"
 #include "penstock/schedule/stage_costs.h"
 
 namespace penstock {

@@ -1,5 +1,6 @@
 #include "penstock/schedule/instruction.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace penstock {
@@ -46,5 +47,41 @@ InstructionText instruction_text(const Instruction& instruction) noexcept {
 }
 
 std::string to_string(const Instruction& instruction) { return std::string(instruction_text(instruction).view()); }
+
+namespace {
+
+template <class Predicate>
+bool any_op(const Schedule& schedule, Predicate&& predicate) {
+  return std::any_of(schedule.orders.begin(), schedule.orders.end(), [&](const Order& order) {
+    return std::any_of(order.begin(), order.end(), [&](const Instruction& one) { return predicate(one.op()); });
+  });
+}
+
+}  // namespace
+
+std::vector<int> Schedule::chunks() const {
+  std::vector<int> chunks(orders.size(), 0);
+  for (const Rank rank : rank_of_stage)
+    if (rank.index() < chunks.size()) ++chunks[rank.index()];
+  return chunks;
+}
+
+std::size_t Schedule::instruction_count() const {
+  std::size_t count = 0;
+  for (const Order& order : orders) count += order.size();
+  return count;
+}
+
+bool Schedule::has(Op op) const {
+  return any_op(*this, [op](Op one) { return one == op; });
+}
+
+bool Schedule::is_lowered() const {
+  return any_op(*this, [](Op op) { return !is_compute(op); });
+}
+
+bool Schedule::is_forward_only() const {
+  return !any_op(*this, [](Op op) { return is_compute(op) && op != Op::forward; });
+}
 
 }  // namespace penstock

@@ -1,7 +1,6 @@
 #include "penstock/schedule/memory_limit.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -20,13 +19,6 @@ constexpr double rounding = 1e-9;
 
 constexpr std::string_view forms =
     ": pass a positive multiple of 1F1B's activations, such as 1.5, or bytes per rank with a unit, such as 512MiB";
-
-std::vector<int> chunks_of(const Schedule& schedule) {
-  std::vector<int> chunks(schedule.orders.size(), 0);
-  for (const Rank rank : schedule.rank_of_stage)
-    if (rank.index() < chunks.size()) ++chunks[rank.index()];
-  return chunks;
-}
 
 int of_1f1b(const Schedule& schedule) { return std::min(schedule.micro_batches, schedule.rank_count()); }
 
@@ -65,7 +57,7 @@ struct FullestRank {
 };
 
 FullestRank fullest_rank(const Schedule& schedule, const MemoryLimit& limit, const Peaks& peaks) {
-  const std::vector<int> chunks = chunks_of(schedule);
+  const std::vector<int> chunks = schedule.chunks();
   FullestRank fullest;
   for (std::size_t rank = 0; rank < peaks.contexts.size(); ++rank) {
     const double needed = is_in_bytes(limit) ? peaks.bytes[rank]
@@ -102,18 +94,16 @@ void require_within(const Schedule& schedule, const MemoryLimit& limit, const St
   throw ConfigError(say("a memory limit of ", to_string(limit), " (times 1F1B's ", of_1f1b(schedule),
                         " micro-batches) lets rank ", fullest.rank, " hold ",
                         activation_limit(schedule, limit, costs)[fullest.rank], " live micro-batches",
-                        chunks_of(schedule)[fullest.rank] > 1 ? " of its chunks" : "", ", but schedule '",
-                        schedule.name, "' holds ", peaks.contexts[fullest.rank], " there: ", way_out));
+                        schedule.chunks()[fullest.rank] > 1 ? " of its chunks" : "", ", but schedule '", schedule.name,
+                        "' holds ", peaks.contexts[fullest.rank], " there: ", way_out));
 }
 
 }  // namespace
 
 MemoryLimit parse_memory_limit(std::string_view text) {
-  double times = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), times);
-  if (problem == std::errc() && end == text.data() + text.size()) {
-    require<ConfigError>(std::isfinite(times) && times > 0, "memory limit ", text, forms);
-    return TimesOf1F1B{times};
+  if (const auto times = number_of<double>(text)) {
+    require<ConfigError>(std::isfinite(*times) && *times > 0, "memory limit ", text, forms);
+    return TimesOf1F1B{*times};
   }
   const std::optional<std::int64_t> bytes = parse_bytes(text);
   require<ConfigError>(bytes && *bytes > 0, "memory limit ", text, forms, "; the units are ", byte_unit_names);
@@ -154,7 +144,7 @@ std::vector<double> peak_activation_bytes(const Schedule& schedule, const StageC
 
 std::vector<int> contexts_within(const Schedule& schedule, const StageCosts& costs, std::span<const double> bytes) {
   const std::vector<double> largest = largest_stages(schedule, costs);
-  const std::vector<int> chunks = chunks_of(schedule);
+  const std::vector<int> chunks = schedule.chunks();
   std::vector<int> contexts;
   for (std::size_t rank = 0; rank < largest.size(); ++rank) {
     const double all = static_cast<double>(schedule.micro_batches) * chunks[rank];
@@ -170,7 +160,7 @@ std::vector<int> activation_limit(const Schedule& schedule, const MemoryLimit& l
     return contexts_within(schedule, costs,
                            std::vector<double>(schedule.orders.size(), static_cast<double>(in_bytes->bytes)));
   std::vector<int> contexts;
-  for (const int chunks : chunks_of(schedule)) {
+  for (const int chunks : schedule.chunks()) {
     const double permitted = std::get<TimesOf1F1B>(limit).times * chunks * of_1f1b(schedule) + rounding;
     const double all = static_cast<double>(schedule.micro_batches) * chunks;
     contexts.push_back(std::max(1, static_cast<int>(std::min(permitted, all))));
@@ -212,14 +202,6 @@ bool exceeds_everywhere(const std::vector<double>& a, const std::vector<double>&
   return a != b;
 }
 
-/// The number of each stage among the stages of its rank. Sets `chunks` to the number of stages per rank.
-std::vector<std::size_t> chunk_of_stage(const Schedule& schedule, std::vector<std::size_t>& chunks) {
-  std::vector<std::size_t> chunk;
-  chunks.assign(schedule.orders.size(), 0);
-  for (const Rank rank : schedule.rank_of_stage) chunk.push_back(chunks[rank.index()]++);
-  return chunk;
-}
-
 }  // namespace
 
 std::vector<LiveContexts> live_contexts(const Schedule& schedule, double weight_share) {
@@ -227,8 +209,9 @@ std::vector<LiveContexts> live_contexts(const Schedule& schedule, double weight_
     int before_i = 0;
     int before_w = 0;
   };
-  std::vector<std::size_t> chunks;
-  const std::vector<std::size_t> chunk = chunk_of_stage(schedule, chunks);
+  std::vector<std::size_t> chunks(schedule.orders.size(), 0);  // per rank
+  std::vector<std::size_t> chunk;                              // the number of each stage among those of its rank
+  for (const Rank rank : schedule.rank_of_stage) chunk.push_back(chunks[rank.index()]++);
   std::vector<LiveContexts> live_of_rank;
   for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank) {
     std::vector<Held> held(chunks[rank]);

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "penstock/schedule/order.h"
+#include "penstock/schedule/instruction.h"
 #include "penstock/schedule/stage_costs.h"
 
 namespace penstock {

@@ -17,7 +17,6 @@
 #include "penstock/schedule/instruction.h"
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/memory_limit.h"
-#include "penstock/schedule/order.h"
 #include "penstock/schedule/simulate.h"
 #include "penstock/schedule/stage_costs.h"
 #include "penstock/schedule/text.h"

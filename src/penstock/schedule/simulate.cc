@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "penstock/base/error.h"
-#include "penstock/schedule/instruction_times.h"
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/replay.h"
 #include "penstock/schedule/violation.h"
@@ -66,9 +65,7 @@ void count_activations(RankState& state, const Instruction& instruction, const C
 double idle_share(double busy, double ranks, double cost) { return cost > 0 ? 1 - busy / (ranks * cost) : 0; }
 
 Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks) {
-  std::vector<int> chunks(ranks.size(), 0);
-  for (const Rank rank : schedule.rank_of_stage) ++chunks[rank.index()];
-
+  const std::vector<int> chunks = schedule.chunks();
   Simulation result;
   double first_begin = std::numeric_limits<double>::infinity();
   double last_end = 0;

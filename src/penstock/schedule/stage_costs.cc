@@ -1,5 +1,6 @@
 #include "penstock/schedule/stage_costs.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "penstock/base/error.h"
@@ -42,6 +43,55 @@ void require_costs_fit(const StageCosts& costs, int stages) {
   require_cost("an instruction's overhead", costs.overhead);
   require<ConfigError>(costs.weight_share >= 0 && costs.weight_share <= 1, "the weight share is ", costs.weight_share,
                        ": it is a part of a micro-batch's activations, from 0 to 1");
+}
+
+InstructionTimes::InstructionTimes(const StageCosts& costs, const Schedule& schedule)
+    : costs_(costs), stages_(schedule.rank_of_stage.size()), micro_batches_(schedule.micro_batches) {
+  require_costs_fit(costs, schedule.stage_count());
+}
+
+double InstructionTimes::operator()(const Instruction& instruction, const std::optional<Instruction>& before) const {
+  const std::size_t stage = instruction.stage().index();
+  const auto with_overhead = [&](double cost) {
+    return costs_.overhead + std::max(0.0, cost - cache_saving(instruction, before));
+  };
+  switch (instruction.op()) {
+    case Op::forward: return with_overhead(value_of_stage(costs_.forward, stage));
+    case Op::backward: return with_overhead(backward(stage));
+    case Op::input_grad: return with_overhead(value_of_stage(costs_.input_grad, stage));
+    case Op::weight_grad: return with_overhead(grouped_weight_grad(stage, instruction.micro_batch_count()));
+    case Op::step: return update(stage);
+    default: return 0;
+  }
+}
+
+double InstructionTimes::cache_saving(const Instruction& instruction, const std::optional<Instruction>& before) const {
+  if (!before || before->stage() != instruction.stage()) return 0;
+  const std::size_t stage = instruction.stage().index();
+  const bool parameters = before->op() != Op::weight_grad;
+  const bool gradients = before->op() == Op::weight_grad || before->op() == Op::backward;
+  const double in_i = parameters ? value_of_stage(costs_.input_grad_cache_saving, stage) : 0,
+               in_w = gradients ? value_of_stage(costs_.weight_grad_cache_saving, stage) : 0;
+  switch (instruction.op()) {
+    case Op::forward: return parameters ? value_of_stage(costs_.forward_cache_saving, stage) : 0;
+    case Op::backward: return in_i + in_w;
+    case Op::input_grad: return in_i;
+    case Op::weight_grad: return in_w;
+    default: return 0;
+  }
+}
+
+double InstructionTimes::backward(std::size_t stage) const {
+  if (!costs_.backward.empty()) return value_of_stage(costs_.backward, stage);
+  return value_of_stage(costs_.input_grad, stage) + value_of_stage(costs_.weight_grad, stage);
+}
+
+double InstructionTimes::grouped_weight_grad(std::size_t stage, int group) const {
+  const double single = value_of_stage(costs_.weight_grad, stage);
+  const double fused = costs_.weight_grad_fused.empty() ? single : value_of_stage(costs_.weight_grad_fused, stage);
+  if (group == 1 || fused == single) return single * group;
+  const double missing = static_cast<double>(micro_batches_ - group) / (micro_batches_ - 1);
+  return fused * group + (single - fused) * missing;
 }
 
 }  // namespace penstock

@@ -1,10 +1,14 @@
-// The costs of stages: the input of simulate() and of generators that adapt to costs. Costs have three forms, each
+// The costs of stages, and the times of instructions that follow from them. Stage costs are the input of simulate() and
+// of generators that adapt to costs. Costs have three forms, each
 // made from the one before: LayerCosts (plan/layer_costs.h), which do not depend on a partition; StageCosts, which do
 // not depend on a schedule (stage_costs() in plan/layer_sums.h, or measured_costs() of a trace); and InstructionTimes.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
+
+#include "penstock/schedule/instruction.h"
 
 namespace penstock {
 
@@ -50,5 +54,38 @@ inline double value_of_stage(const std::vector<double>& list, std::size_t stage)
 /// Throws ConfigError for a list that has neither one cost nor `stages` costs, for a cost that is negative or above
 /// 1e15, and for a weight share outside of 0 to 1.
 void require_costs_fit(const StageCosts& costs, int stages);
+
+/// The time of each instruction of a schedule, in the unit of the costs. Stages are given by their index.
+class InstructionTimes {
+ public:
+  /// Of `schedule` only the numbers of stages and of micro-batches count, not its orders. Throws ConfigError like
+  /// require_costs_fit().
+  InstructionTimes(const StageCosts& costs, const Schedule& schedule);
+
+  std::size_t stages() const { return stages_; }
+  int micro_batches() const { return micro_batches_; }
+
+  /// A compute instruction or STEP after `before`, the last compute instruction of its rank; 0 for other instructions.
+  double operator()(const Instruction& instruction, const std::optional<Instruction>& before) const;
+
+  /// F, I and W of one micro-batch where nothing is in the cache, and their sum.
+  double forward(std::size_t stage) const { return costs_.overhead + value_of_stage(costs_.forward, stage); }
+  double input_grad(std::size_t stage) const { return costs_.overhead + value_of_stage(costs_.input_grad, stage); }
+  double weight_grad(std::size_t stage) const { return costs_.overhead + value_of_stage(costs_.weight_grad, stage); }
+  double micro_batch(std::size_t stage) const { return forward(stage) + input_grad(stage) + weight_grad(stage); }
+
+  double update(std::size_t stage) const { return value_of_stage(costs_.update, stage); }
+  double message() const { return costs_.message; }
+  double message_gap() const { return costs_.message_gap; }
+
+ private:
+  double cache_saving(const Instruction& instruction, const std::optional<Instruction>& before) const;
+  double backward(std::size_t stage) const;
+  double grouped_weight_grad(std::size_t stage, int group) const;
+
+  StageCosts costs_;
+  std::size_t stages_;
+  int micro_batches_;
+};
 
 }  // namespace penstock

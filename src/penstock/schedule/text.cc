@@ -5,7 +5,6 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
-#include "penstock/schedule/generate.h"
 #include "penstock/schedule/parse_instruction.h"
 #include "penstock/schedule/torch_csv.h"
 
@@ -240,19 +239,6 @@ Instruction parse_instruction(std::string_view instruction) {
   return *parsed.instruction;
 }
 
-namespace {
-
-// A schedule of 100 million instructions.
-constexpr std::uint64_t most_schedule_bytes = std::uint64_t{1} << 30;
-
-}  // namespace
-
-bool is_schedule_file(const std::string& source) {
-  if (known_generator(source)) return false;
-  std::error_code ignored;  // a path that cannot be examined is not there
-  return source.find_first_of("/.") != std::string::npos || std::filesystem::exists(source, ignored);
-}
-
 Schedule load_schedule(const std::string& path, std::vector<std::string>* notes) {
   const auto read = [&](const std::string& text) {
     if (text.starts_with("penstock")) return read_schedule(text);
@@ -261,6 +247,8 @@ Schedule load_schedule(const std::string& path, std::vector<std::string>* notes)
     if (notes) *notes = std::move(csv.notes);
     return std::move(csv.schedule);
   };
+  // A schedule of 100 million instructions.
+  constexpr std::uint64_t most_schedule_bytes = std::uint64_t{1} << 30;
   return read_file(path, read, {.most_bytes = most_schedule_bytes, .expected = "a schedule file"});
 }
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "penstock/schedule/order.h"
+#include "penstock/schedule/instruction.h"
 
 namespace penstock {
 
@@ -19,10 +19,6 @@ Schedule read_schedule(std::string_view text);
 
 /// One instruction: all of `instruction` must be its text. Throws DataError, also for an overlap pair.
 Instruction parse_instruction(std::string_view instruction);
-
-/// Whether `source`, a user's name of a schedule, is the path of a file and not the name of a generator: no
-/// generator has this name, and it contains a '/' or '.' or there is such a file.
-bool is_schedule_file(const std::string& source);
 
 /// Reads the file `path`, as .sched if it begins with "penstock" and as torch CSV otherwise. A schedule from a CSV gets
 /// the name of the file. If `notes` is not null, it receives what read_torch_csv() normalised. Throws DataError, which

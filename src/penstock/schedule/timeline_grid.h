@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "penstock/schedule/order.h"
+#include "penstock/schedule/instruction.h"
 
 namespace penstock {
 

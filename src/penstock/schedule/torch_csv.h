@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "penstock/schedule/order.h"
+#include "penstock/schedule/instruction.h"
 
 namespace penstock {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "penstock/schedule/dependencies.h"
-#include "penstock/schedule/order.h"
+#include "penstock/schedule/instruction.h"
 
 namespace penstock {
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 #include "penstock/schedule/violation.h"
 
 namespace penstock {
@@ -148,12 +149,6 @@ void require_fusable(const Schedule& schedule) {
   require<ScheduleError>(!violation, "this schedule cannot be fused: ", violation ? violation->reason : "");
 }
 
-std::string listed(const std::vector<int>& numbers) {
-  std::string text;
-  for (const int number : numbers) text += say(text.empty() ? "" : " ", number);
-  return text;
-}
-
 }  // namespace
 
 Schedule fuse_w(const Schedule& schedule, const FuseOptions& options) {
@@ -178,7 +173,7 @@ Schedule fuse_w(const Schedule& schedule, const FuseOptions& options) {
     require<ScheduleError>(rewritten.has_value(), "rank ", rank, " may hold ", limit,
                            " live micro-batches, which this schedule exceeds even with single W's: the smallest limits "
                            "that work are ",
-                           listed(smallest_fuse_limit(schedule)), ", by rank");
+                           listed(smallest_fuse_limit(schedule), " "), ", by rank");
     fused.orders.push_back(*rewritten);
   }
   return fused;

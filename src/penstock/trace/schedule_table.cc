@@ -49,8 +49,7 @@ StepFigures simulated_figures(const Schedule& schedule, const StageCosts& costs)
   const Schedule lowered = schedule.is_lowered() ? schedule : lower(schedule);
   const Simulation simulation = simulate(lowered, costs);
   StepFigures figures{.bubble_span = simulation.bubble_span, .bubble_makespan = simulation.bubble_makespan};
-  std::vector<int> chunks(lowered.orders.size(), 0);
-  for (const Rank rank : lowered.rank_of_stage) ++chunks[rank.index()];
+  const std::vector<int> chunks = lowered.chunks();
   for (std::size_t rank = 0; rank < chunks.size(); ++rank)
     figures.live = std::max(figures.live, static_cast<double>(simulation.peak_contexts[rank]) / chunks[rank]);
   for (const Order& order : lowered.orders)

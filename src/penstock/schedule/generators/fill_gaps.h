@@ -1,12 +1,10 @@
 // Places the W's of a 1F1B-like schedule in the idle times of its ranks: the inner step of zb-auto, and the policies
-// that
-// it tries. Inside this module only.
+// that it tries. Inside this module only.
 #pragma once
 
 #include <vector>
 
-#include "penstock/schedule/instruction_times.h"
-#include "penstock/schedule/order.h"
+#include "penstock/schedule/stage_costs.h"
 
 namespace penstock {
 

@@ -12,7 +12,6 @@
 #include "penstock/schedule/generators/placement.h"
 
 namespace penstock {
-
 namespace {
 
 Schedule forward_only(const ScheduleShape& shape, const Tuning&) {

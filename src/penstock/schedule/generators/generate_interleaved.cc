@@ -23,16 +23,48 @@
 // too few. For m < p there is one group of m, and stalls are inevitable.
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "penstock/base/error.h"
 #include "penstock/base/split.h"
-#include "penstock/schedule/generators/interleave_groups.h"
+#include "penstock/schedule/generators/placement.h"
 #include "penstock/schedule/simulate.h"
 
 namespace penstock {
-
 namespace {
+
+/// The sizes of the groups, in micro-batches. A group passes through all chunks before the next one starts.
+using Groups = std::vector<int>;
+
+/// One micro-batch in one chunk. For forwards, chunks count from the first; for backwards from the last.
+struct Pass {
+  int chunk;
+  MicroBatch micro_batch;
+};
+
+/// The passes of every rank, in the order of its forwards; its backwards have the same order.
+std::vector<Pass> passes_of(const ScheduleShape& shape, const Groups& groups) {
+  std::vector<Pass> passes;
+  passes.reserve(static_cast<std::size_t>(shape.chunks) * static_cast<std::size_t>(shape.micro_batches));
+  int begin = 0;
+  for (const int size : groups) {
+    for (int chunk = 0; chunk < shape.chunks; ++chunk)
+      for (int i = begin; i < begin + size; ++i) passes.push_back({chunk, MicroBatch(i)});
+    begin += size;
+  }
+  return passes;
+}
+
+Instruction forward_of(const ScheduleShape& shape, Rank rank, const Pass& pass) {
+  return forward(StageId(pass.chunk * shape.ranks + rank.value()), pass.micro_batch);
+}
+
+Instruction backward_of(const ScheduleShape& shape, Rank rank, const Pass& pass) {
+  return backward(StageId((shape.chunks - 1 - pass.chunk) * shape.ranks + rank.value()), pass.micro_batch);
+}
 
 /// `count` groups whose sizes differ by at most 1, larger ones first.
 Groups even(int micro_batches, int count) {
@@ -75,6 +107,107 @@ Schedule in_phases(const ScheduleShape& shape) {
   return schedule;
 }
 
+int memory_of_first_rank(const ScheduleShape& shape) { return shape.ranks * shape.chunks + shape.ranks - 1; }
+
+/// Simulates all ranks at F = 1 and B = 2. A rank keeps the order of its forwards and of its backwards, and runs
+/// whichever of the two next ones is ready first; if both are, it alternates. A forward waits while the rank holds
+/// memory_of_first_rank() micro-batches. The time is proportional to instructions x log(ranks).
+class GreedyInterleaving {
+ public:
+  GreedyInterleaving(const ScheduleShape& shape, const Groups& groups)
+      : shape_(shape),
+        passes_(passes_of(shape, groups)),
+        states_(static_cast<std::size_t>(shape.ranks)),
+        done_(2, std::vector<int>(static_cast<std::size_t>(shape.ranks * shape.chunks) *
+                                      static_cast<std::size_t>(shape.micro_batches),
+                                  not_yet)) {}
+
+  /// None if the ranks block each other.
+  std::optional<Schedule> run() {
+    Schedule schedule = placed_round_robin(interleaved_generator.name, shape_);
+    for (Order& order : schedule.orders) order.reserve(2 * passes_.size());
+    std::set<std::pair<int, int>> ready;  // the begin of the rank's next instruction, and the rank
+    const auto update = [&](int rank) {
+      RankState& state = states_[static_cast<std::size_t>(rank)];
+      if (state.next_begin != not_yet) ready.erase({state.next_begin, rank});
+      state.next_begin = next_start(rank);
+      if (state.next_begin != not_yet) ready.insert({state.next_begin, rank});
+    };
+    for (int rank = 0; rank < shape_.ranks; ++rank) update(rank);
+    std::size_t instructions = 0;
+    while (!ready.empty()) {
+      const int rank = ready.begin()->second;
+      schedule.orders[static_cast<std::size_t>(rank)].push_back(take(rank));
+      ++instructions;
+      update(rank);
+      // The ranks that may have waited for the instruction: the neighbours in the ring of ranks.
+      update((rank + 1) % shape_.ranks);
+      update((rank + shape_.ranks - 1) % shape_.ranks);
+    }
+    if (instructions < 2 * passes_.size() * states_.size()) return std::nullopt;
+    return schedule;
+  }
+
+ private:
+  static constexpr int not_yet = std::numeric_limits<int>::max();
+
+  struct RankState {
+    std::size_t forwards = 0;
+    std::size_t backwards = 0;
+    int clock = 0;
+    int next_begin = not_yet;  // of its next instruction
+    bool goes_forward = true;  // its next instruction is a forward
+    bool went_forward = false;
+  };
+
+  /// The end of `instruction`; not_yet if it has not run.
+  int& done(const Instruction& instruction) {
+    const std::size_t row = instruction.stage().index() * static_cast<std::size_t>(shape_.micro_batches);
+    return done_[instruction.op() == Op::forward ? 0 : 1][row + instruction.micro_batch().index()];
+  }
+  /// The same for an instruction of `stage`; 0 if there is no such stage.
+  int end_of(Op op, int stage, MicroBatch i) {
+    if (stage < 0 || stage >= shape_.ranks * shape_.chunks) return 0;
+    return done(Instruction::compute(op, StageId(stage), i));
+  }
+
+  int next_start(int rank) {
+    RankState& state = states_[static_cast<std::size_t>(rank)];
+    int forward_start = not_yet;
+    int backward_start = not_yet;
+    const auto live = static_cast<int>(state.forwards - state.backwards);
+    if (state.forwards < passes_.size() && live < memory_of_first_rank(shape_)) {
+      const Instruction instruction = forward_of(shape_, Rank(rank), passes_[state.forwards]);
+      forward_start = end_of(Op::forward, instruction.stage().value() - 1, instruction.micro_batch());
+    }
+    if (state.backwards < passes_.size()) {
+      const Instruction instruction = backward_of(shape_, Rank(rank), passes_[state.backwards]);
+      const int own = end_of(Op::forward, instruction.stage().value(), instruction.micro_batch());
+      backward_start = std::max(own, end_of(Op::backward, instruction.stage().value() + 1, instruction.micro_batch()));
+    }
+    const auto from_now = [&](int start) { return start == not_yet ? not_yet : std::max(start, state.clock); };
+    forward_start = from_now(forward_start);
+    backward_start = from_now(backward_start);
+    state.goes_forward = forward_start == backward_start ? !state.went_forward : forward_start < backward_start;
+    return std::min(forward_start, backward_start);
+  }
+
+  Instruction take(int rank) {
+    RankState& state = states_[static_cast<std::size_t>(rank)];
+    const Instruction instruction = state.goes_forward ? forward_of(shape_, Rank(rank), passes_[state.forwards++])
+                                                       : backward_of(shape_, Rank(rank), passes_[state.backwards++]);
+    state.clock = state.next_begin + (state.goes_forward ? 1 : 2);
+    state.went_forward = state.goes_forward;
+    done(instruction) = state.clock;
+    return instruction;
+  }
+
+  ScheduleShape shape_;
+  std::vector<Pass> passes_;
+  std::vector<RankState> states_;
+  std::vector<std::vector<int>> done_;  // the ends of forwards and of backwards, by stage and micro-batch
+};
+
 /// Ways to size the groups; the one that is best most often comes first.
 std::array<Groups, 4> groupings(const ScheduleShape& shape) {
   const int p = shape.ranks;
@@ -89,15 +222,12 @@ std::array<Groups, 4> groupings(const ScheduleShape& shape) {
   return {rising, even(shape.micro_batches, full), small_within, large_last};
 }
 
-int memory_of_first_rank(const ScheduleShape& shape) { return shape.ranks * shape.chunks + shape.ranks - 1; }
-
 Schedule without_phases(const ScheduleShape& shape) {
   const StageCosts costs = StageCosts::unit();
   std::optional<Schedule> best;
   double least = 0;
   for (const Groups& groups : groupings(shape)) {
-    auto schedule =
-        interleave_greedily(shape, groups, {.name = interleaved_generator.name, .most = memory_of_first_rank(shape)});
+    auto schedule = GreedyInterleaving(shape, groups).run();
     if (!schedule) continue;
     const Simulation run = simulate(*schedule, costs);
     const double idle = run.span - *std::max_element(run.busy.begin(), run.busy.end());

@@ -11,7 +11,6 @@
 #include "penstock/schedule/generators/placement.h"
 
 namespace penstock {
-
 namespace {
 
 Schedule looped_bfs(const ScheduleShape& shape, const Tuning&) {

@@ -7,7 +7,7 @@
 //
 // The result is the best of many schedules: the one with the shortest span, then the shortest makespan, then the least
 // memory. Each is made by a simulation of all stages (fill_gaps.h): the forwards of the warm-up, then I and F
-// alternately, and W when a rank would idle, when memory is short, and at the end. gap_policies.h lists the variants.
+// alternately, and W when a rank would idle, when memory is short, and at the end. gap_policies() lists the variants.
 // 1f1b-early, zb-h1 and zb-h2 are candidates too if the limit permits them, so that none of them is better than the
 // result. At limit 1 the result is as fast as ZB-H1 in all cases of the paper, and has the same order for m >= p and
 // equal costs.
@@ -24,7 +24,6 @@
 #include "penstock/schedule/simulate.h"
 
 namespace penstock {
-
 namespace {
 
 ActivationCap cap_of(const ScheduleShape& shape, const Tuning& tuning) {

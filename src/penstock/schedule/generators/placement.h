@@ -1,14 +1,30 @@
-// The functions that several generators share: placements of stages on ranks, short names for instructions, bounds of
-// activations, formulas of bubbles, and the order of one stage per rank. Inside this module only.
+// The generators, and the functions that several of them share: placements of stages on ranks, short names for
+// instructions, bounds of activations, formulas of bubbles, and the order of one stage per rank. Inside this module only.
 #pragma once
 
 #include <string_view>
 #include <vector>
 
-#include "penstock/schedule/generators/generators.h"
-#include "penstock/schedule/order.h"
+#include "penstock/schedule/generator.h"
 
 namespace penstock {
+
+// The file of each describes its order, with a drawing, and its properties.
+
+extern const Generator sequential_generator;         // generate_1f1b.cc
+extern const Generator gpipe_generator;              // generate_1f1b.cc
+extern const Generator one_f_one_b_generator;        // generate_1f1b.cc
+extern const Generator early_one_f_one_b_generator;  // generate_zb_h.cc
+extern const Generator interleaved_generator;        // generate_interleaved.cc
+extern const Generator looped_bfs_generator;         // generate_looped_bfs.cc
+extern const Generator zb_h1_generator;              // generate_zb_h.cc
+extern const Generator zb_h2_generator;              // generate_zb_h.cc
+extern const Generator zb_auto_generator;            // generate_zb_auto.cc
+extern const Generator zb_v_generator;               // generate_v_phases.cc
+extern const Generator v_half_generator;             // generate_v_block.cc
+extern const Generator v_min_generator;              // generate_v_block.cc
+extern const Generator dualpipe_v_generator;         // generate_v_phases.cc
+extern const Generator forward_only_generator;       // generate_forward_only.cc
 
 /// A schedule without instructions, with stage s on rank s mod p: chunk c of rank r is stage c*p + r.
 Schedule placed_round_robin(std::string_view name, const ScheduleShape& shape);

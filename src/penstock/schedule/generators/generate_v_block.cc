@@ -1,5 +1,24 @@
-#include "penstock/schedule/generators/v_block.h"
-
+// Schedules on a V placement that repeat one building block (Pipeline Parallelism with Controllable Memory: Qi et al.,
+// arXiv 2405.15362): two chunks per rank, placed in a V.
+//
+// V-Half: half of 1F1B's activations. The rank that holds the activations of a micro-batch's first chunk longest holds
+// those of its second chunk shortest. On the leg down, a micro-batch takes two units per rank, forward and backward,
+// and on the leg up one, so that all ranks hold the same amount (m = 4, p = 2):
+//
+//   rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 0I0 0W0 3W1 3F2 0F3 3I2 0I1 0W1 3W2 3F3 3I3 0I2 0W2 0I3 3W3 0W3  .
+//   rank 1 |  .  1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 1F2 2F2 2I1 2W1 1I1 1W1 1F3 2F3 2I2 1I2 2I3 1I3 2W2 1W2 2W3 1W3
+//
+// At F = I = W and m >= 2p the idle time is at most half of 1F1B's. For other costs it is longer, but it does not grow
+// with m if W + 2I >= 2F and W + 2F >= 2I.
+//
+// V-Min: a third of 1F1B's activations. The shortest possible block: a micro-batch takes one unit per rank everywhere
+// (m = 4, p = 2):
+//
+//   rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 0I0 0W0 3I1 3W1 0F3 0I1 0W1 3F2 3I2 3W2  .  0I2 0W2 3F3 3I3 3W3  .  0I3 0W3
+//   rank 1 |  .  1F0 2F0 1F1 2F1 2I0 1I0 2W0 1W0 1F2 2I1 1I1 2F2 2W1 1W1 1F3 2I2 1I2 2F3 2W2 1W2  .  2I3 1I3 2W3 1W3
+//
+// At F = I = W the idle time is at most two thirds of 1F1B's, for any m. The block has no slack: for other costs, every
+// micro-batch adds to the idle time.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -7,8 +26,30 @@
 #include <optional>
 #include <utility>
 
+#include "penstock/schedule/generators/placement.h"
+
 namespace penstock {
 namespace {
+
+/// The times at which one rank runs the instructions of micro-batch 0, in units of one instruction; those of
+/// micro-batch i follow 6i units later. The four times differ mod 6, so that two of every six units remain for the W's.
+/// The time of a micro-batch on a rank, from its F to its W, determines the number of live micro-batches, which does
+/// not depend on m.
+struct VBlock {
+  int forward_down = 0;
+  int forward_up = 0;
+  int input_grad_up = 0;
+  int input_grad_down = 0;
+};
+
+struct VPattern {
+  std::vector<VBlock> block_of_rank;
+  /// The upper bound of live micro-batches of chunks on a rank. The repeated blocks do not exceed it.
+  int memory = 0;
+  /// W's, which free memory for forwards, keep their position until the last forward on this leg; after that, all other
+  /// instructions precede them.
+  Leg weights_wait_after = Leg::down;
+};
 
 constexpr int block_length = 6;
 
@@ -166,12 +207,84 @@ class ListScheduling {
   std::vector<int> forwards_, input_grads_;  // by stage: the number of those that have run
 };
 
-}  // namespace
-
+/// Repeats the block of each rank m times and then compacts the order by list scheduling: every instruction moves into
+/// idle time before it if its dependencies are met and the rank stays within `memory`.
 Schedule repeat_block(std::string_view name, const ScheduleShape& shape, const VPattern& pattern) {
   Schedule schedule = placed_in_v(name, shape);
   ListScheduling(shape, pattern).run(schedule);
   return schedule;
 }
+
+/// (p+2)/2 micro-batches of a whole rank, as a number of live micro-batches of chunks.
+int v_half_memory(const ScheduleShape& shape) { return 2 * ((shape.ranks + 2) / 2); }
+
+Schedule v_half(const ScheduleShape& shape, const Tuning&) {
+  const int p = shape.ranks;
+  const int pause = p % 2 == 0 ? 3 : 0;  // before the backward pass, so that no two instructions coincide
+  VPattern pattern{.block_of_rank = {}, .memory = v_half_memory(shape), .weights_wait_after = Leg::down};
+  for (int r = 0; r < p; ++r)
+    pattern.block_of_rank.push_back({.forward_down = 2 * r,
+                                     .forward_up = 3 * p - 2 - r,
+                                     .input_grad_up = 3 * p - 1 + pause + 2 * r,
+                                     .input_grad_down = 6 * p - 2 + pause - r});
+  return repeat_block(v_half_generator.name, shape, pattern);
+}
+
+std::vector<int> hold_half(const ScheduleShape& shape, const Tuning&) {
+  return for_every_rank(shape, std::min(2 * shape.micro_batches, v_half_memory(shape)));
+}
+
+/// (p+4)/3 micro-batches of a whole rank, as a number of live micro-batches of chunks.
+int v_min_memory(const ScheduleShape& shape) { return 2 * ((shape.ranks + 4) / 3); }
+
+Schedule v_min(const ScheduleShape& shape, const Tuning&) {
+  const int p = shape.ranks;
+  const int pause = p % 3 == 0 ? 2 : 0;  // before the backward pass, so that no two instructions coincide
+  VPattern pattern{.block_of_rank = {}, .memory = v_min_memory(shape), .weights_wait_after = Leg::up};
+  for (int r = 0; r < p; ++r)
+    pattern.block_of_rank.push_back({.forward_down = r,
+                                     .forward_up = 2 * p - 1 - r,
+                                     .input_grad_up = 2 * p + pause + r,
+                                     .input_grad_down = 4 * p - 1 + pause - r});
+  return repeat_block(v_min_generator.name, shape, pattern);
+}
+
+std::vector<int> hold_third(const ScheduleShape& shape, const Tuning&) {
+  return for_every_rank(shape, std::min(2 * shape.micro_batches, v_min_memory(shape)));
+}
+
+double v_min_bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
+  return 4.0 / 3 * (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
+}
+
+}  // namespace
+
+constinit const Generator v_half_generator{
+    .name = "v-half",
+    .summary = "half of 1F1B's activations: two chunks per rank in a V (Qi et al., arXiv 2405.15362)",
+    .generate = v_half,
+    .activation_bound = hold_half,
+    .default_chunks = 2,
+    .min_chunks = 2,
+    .max_chunks = 2,
+    .bubble_time = fill_and_drain,
+    .bubble_formula = "(p-1)(F+I+W)/2 at F = I = W",
+    .memory_formula = "min(m, floor((p+2)/2))",
+    .message_formula = "4(p-1)m",
+};
+
+constinit const Generator v_min_generator{
+    .name = "v-min",
+    .summary = "a third of 1F1B's activations: two chunks per rank in a V (Qi et al., arXiv 2405.15362)",
+    .generate = v_min,
+    .activation_bound = hold_third,
+    .default_chunks = 2,
+    .min_chunks = 2,
+    .max_chunks = 2,
+    .bubble_time = v_min_bubble_time,
+    .bubble_formula = "2(p-1)(F+I+W)/3 at F = I = W",
+    .memory_formula = "min(m, floor((p+4)/3))",
+    .message_formula = "4(p-1)m",
+};
 
 }  // namespace penstock
