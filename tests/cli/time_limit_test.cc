@@ -1,4 +1,4 @@
-#include "penstock/cli/time_limit.h"
+#include "penstock/cli/value_flags.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <tuple>
@@ -19,15 +18,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view name_begin = "step-";
 constexpr std::size_t step_digits = 8;
-
-/// A number without sign and blanks; none for anything else.
-std::optional<std::int64_t> whole_number_of(std::string_view digits) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (digits.empty() || digits.front() == '-' || error != std::errc() || end != digits.data() + digits.size())
-    return std::nullopt;
-  return number;
-}
 
 /// The checksum of `size` bytes of `file` from `offset`.
 Checksum checksum_in(const ReadFile& file, std::uint64_t offset, std::uint64_t size) {
@@ -102,8 +92,8 @@ std::optional<CheckpointPlace> place_of_checkpoint(const std::string& path) {
   if (!name.starts_with(name_begin)) return std::nullopt;
   const std::string_view rest = std::string_view(name).substr(name_begin.size());
   const std::size_t dash = rest.find('-');
-  const auto step = whole_number_of(rest.substr(0, dash));
-  const auto attempt = dash == std::string_view::npos ? 1 : whole_number_of(rest.substr(dash + 1));
+  const auto step = number_of<std::int64_t>(rest.substr(0, dash));
+  const auto attempt = dash == std::string_view::npos ? 1 : number_of<std::int64_t>(rest.substr(dash + 1));
   if (!step || !attempt || name != checkpoint_name(*step, *attempt)) return std::nullopt;
   return CheckpointPlace{path, *step, *attempt};
 }

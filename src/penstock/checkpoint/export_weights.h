@@ -1,4 +1,4 @@
-// Weights of a checkpoint as files for other programs. Free of LibTorch.
+// Weights of a checkpoint as files for other programs, and the file that a program reads. Free of LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -23,5 +23,9 @@ void require_outside_of_checkpoints(const std::string& path);
 /// unless the last step, renaming the complete files, has failed. Other programs never see a part of a file.
 std::vector<std::string> export_weights(const Checkpoint& checkpoint, const std::string& path,
                                         std::optional<std::uint64_t> most_bytes);
+
+/// Throws DataError, which names the fix, if `path` is a folder such as a checkpoint, an index, or one of several files
+/// of weights: one .safetensors file with all weights is read. Looks at names only.
+void require_whole_weights(const std::string& path);
 
 }  // namespace penstock

@@ -8,7 +8,7 @@
 #include "penstock/base/error.h"
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/cli/command_line_check.h"
-#include "penstock/cli/time_limit.h"
+#include "penstock/cli/value_flags.h"
 
 namespace penstock {
 namespace {

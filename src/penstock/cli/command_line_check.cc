@@ -89,19 +89,18 @@ std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-std::string listed(const std::vector<const CLI::App*>& verbs) {
-  std::string text;
-  for (const CLI::App* verb : verbs) text += (text.empty() ? "" : ", ") + verb->get_name();
-  return text;
+std::vector<std::string> names_of(const std::vector<const CLI::App*>& verbs) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : verbs) names.push_back(verb->get_name());
+  return names;
 }
 
 const CLI::App& find_verb(const std::vector<const CLI::App*>& verbs, std::string_view argument,
                           std::string_view program) {
-  std::vector<std::string> names;
-  for (const CLI::App* verb : verbs) names.push_back(verb->get_name());
+  const std::vector<std::string> names = names_of(verbs);
   const std::string& meant = nearest(argument, names);
   require<ConfigError>(meant == argument, "unknown verb '", argument, "': did you mean '", program, " ", meant,
-                       "'? The verbs are ", listed(verbs));
+                       "'? The verbs are ", listed(names));
   return **std::find_if(verbs.begin(), verbs.end(), [&](const CLI::App* verb) { return verb->get_name() == meant; });
 }
 
@@ -145,7 +144,7 @@ void require_known_verb(const CLI::App& app, const CommandLine& line) {
   for (int i = 1;; ++i) {
     const auto verbs = verbs_of(*at);
     if (verbs.empty()) return;
-    require<ConfigError>(i < line.count, "which verb? '", program, "' has ", listed(verbs), "; '", program,
+    require<ConfigError>(i < line.count, "which verb? '", program, "' has ", listed(names_of(verbs)), "; '", program,
                          " --help' describes them");
     const std::string_view argument = line.arguments[i];
     if (argument.starts_with('-')) return;

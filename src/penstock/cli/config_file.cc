@@ -250,8 +250,7 @@ std::string config_text(const CLI::App& verb, const std::set<std::string>& left_
     std::vector<std::string> values = option->count() > 0 ? option->reduced_results() : std::vector<std::string>();
     if (values.empty() && !option->get_default_str().empty()) values.push_back(option->get_default_str());
     if (values.empty() && option->get_expected_min() == 0) values.push_back("false");
-    std::string text;
-    for (const std::string& value : values) text += (text.empty() ? "" : ", ") + toml_value(*option, value);
+    std::string text = listed(values, ", ", [&](const std::string& value) { return toml_value(*option, value); });
     if (option->get_items_expected_max() > 1) text = "[" + text + "]";
     out << (values.empty() ? "# " + name + " =" : name + " = " + text) << "\n";
   }

@@ -13,7 +13,7 @@
 
 namespace penstock {
 
-/// Adds --config and --print-config to `verb`, whose callback must call print_config_instead() first.
+/// Adds --config and --print-config to `verb`. What it does must be set by set_work() (verbs.h).
 void add_config_flags(CLI::App& verb);
 
 /// The contents of a config file, and its name for messages.

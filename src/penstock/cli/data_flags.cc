@@ -1,6 +1,5 @@
 #include "penstock/cli/data_flags.h"
 
-#include <charconv>
 #include <cstdlib>
 #include <sstream>
 #include <vector>
@@ -21,11 +20,10 @@ constexpr const char* augment_help =
     "color-jitter, separated by commas; crop-flip, which it means without a value, is crop,flip; none";
 
 int whole_number(const std::string& text, const std::string& argument) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  require<ConfigError>(error == std::errc() && end == text.data() + text.size(), "--augment ", argument, ": '", text,
+  const auto number = number_of<int>(text);
+  require<ConfigError>(number.has_value(), "--augment ", argument, ": '", text,
                        "' is not a whole number; randaugment:2:9 means 2 operations of magnitude 9");
-  return number;
+  return *number;
 }
 
 /// Parses "randaugment:2:9".

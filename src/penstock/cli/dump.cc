@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/model/stages.h"
 #include "penstock/schedule/schedule.h"
@@ -11,16 +12,8 @@
 namespace penstock {
 namespace {
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
-std::vector<std::string> names_of(const Graph& graph, const std::vector<ValueRef>& values) {
-  std::vector<std::string> names;
-  for (const ValueRef& value : values) names.push_back(graph.name_of(value));
-  return names;
+std::string names_of(const Graph& graph, const std::vector<ValueRef>& values) {
+  return listed(values, ", ", [&](const ValueRef& value) { return graph.name_of(value); });
 }
 
 const char* kind_of(const Node& node) {
@@ -34,15 +27,14 @@ std::string stages_text(const Pipeline& pipeline) {
   std::string text;
   for (const StagePart& part : staged.parts) {
     text += say("stage ", part.id.value(), " on rank ", pipeline.schedule().rank_of(part.id).value(), "\n  runs: ");
-    std::vector<std::string> nodes;
-    for (int n : part.nodes) nodes.push_back(staged.graph.nodes[static_cast<std::size_t>(n)].name);
-    text += joined(nodes) + "\n";
+    text +=
+        listed(part.nodes, ", ", [&](int n) { return staged.graph.nodes[static_cast<std::size_t>(n)].name; }) + "\n";
     for (int input : part.graph_inputs) text += say("  takes input ", input, "\n");
     for (const Port& port : part.receives)
-      text += say("  takes from stage ", port.peer.value(), ": ", joined(names_of(staged.graph, port.values)), "\n");
+      text += say("  takes from stage ", port.peer.value(), ": ", names_of(staged.graph, port.values), "\n");
     for (const Port& port : part.sends)
-      text += say("  hands to stage ", port.peer.value(), ": ", joined(names_of(staged.graph, port.values)), "\n");
-    if (!part.outputs.empty()) text += "  gives: " + joined(names_of(staged.graph, part.outputs)) + "\n";
+      text += say("  hands to stage ", port.peer.value(), ": ", names_of(staged.graph, port.values), "\n");
+    if (!part.outputs.empty()) text += "  gives: " + names_of(staged.graph, part.outputs) + "\n";
   }
   return text;
 }
@@ -57,11 +49,11 @@ std::string graph_text(const Pipeline& pipeline) {
     const StageId stage = staged.stage_of_node[n];
     text += say(node.name, ": ", kind_of(node), ", stage ", stage.value(), ", rank ",
                 pipeline.schedule().rank_of(stage).value());
-    if (!node.inputs.empty()) text += ", takes " + joined(names_of(staged.graph, node.inputs));
+    if (!node.inputs.empty()) text += ", takes " + names_of(staged.graph, node.inputs);
     for (const auto& [parameter, owner] : node.ties) text += say(", ", parameter, " is ", owner.full_name());
     text += "\n";
   }
-  return text + "gives " + joined(names_of(staged.graph, staged.graph.outputs)) + "\n";
+  return text + "gives " + names_of(staged.graph, staged.graph.outputs) + "\n";
 }
 
 std::string parameters_text(const Pipeline& pipeline, const std::map<std::string, torch::Tensor>& state) {

@@ -7,7 +7,7 @@
 
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
-#include "penstock/cli/exit_codes.h"
+#include "penstock/cli/verbs.h"
 #include "penstock/model/stages.h"
 #include "penstock/world/rank_threads.h"
 
@@ -34,31 +34,18 @@ void require_plan_is_of(const JobFlags& flags, Cell& network) {
       if (!layers.contains(layer)) print_error(say("it has layer '", layer, "', which this network does not have"));
 }
 
-/// Throws ConfigError unless the pipeline has every layer of the plan, on the plan's stage, and the plan contains every
-/// layer with parameters.
-void require_plan_fits(const JobFlags& flags, Pipeline& pipeline) {
+/// Throws ConfigError unless every layer of the plan, which is one of the network, is on the plan's stage.
+void require_plan_fits(const JobFlags& flags, const Pipeline& pipeline) {
   if (!flags.planned) return;
-  std::map<std::string, int> planned;
-  for (std::size_t stage = 0; stage < flags.planned->stages.size(); ++stage)
-    for (const std::string& layer : flags.planned->stages[stage]) planned[layer] = static_cast<int>(stage);
-
-  std::map<std::string, int> partition;
   const StagedGraph& staged = pipeline.stages();
+  std::map<std::string, int> partition;
   for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
     partition[staged.graph.nodes[n].name] = staged.stage_of_node[n].value();
-  for (const auto& [layer, stage] : planned) {
-    const auto found = partition.find(layer);
-    require<ConfigError>(found != partition.end(), flags.plan, " has a layer '", layer,
-                         "', which this network does not have: plan with the costs of this network");
-    require<ConfigError>(found->second == stage, flags.plan, " has layer '", layer, "' on stage ", stage,
-                         ", but in this network it is on stage ", found->second,
-                         ": plan with the layers in the order in which this network runs them");
-  }
-  for (const auto& [name, tensor] : pipeline.local_state()) {
-    const std::string layer = name.substr(0, name.rfind('.'));
-    require<ConfigError>(planned.contains(layer), flags.plan, " does not have layer '", layer, "', which holds '", name,
-                         "': plan with the costs of all layers of this network");
-  }
+  for (std::size_t stage = 0; stage < flags.planned->stages.size(); ++stage)
+    for (const std::string& layer : flags.planned->stages[stage])
+      require<ConfigError>(partition.at(layer) == static_cast<int>(stage), flags.plan, " has layer '", layer,
+                           "' on stage ", stage, ", but in this network it is on stage ", partition.at(layer),
+                           ": plan with the layers in the order in which this network runs them");
 }
 
 /// The options of the world, after the checks that need no ranks.

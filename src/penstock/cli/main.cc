@@ -7,7 +7,6 @@
 #include <cstring>
 #include <filesystem>
 
-#include "penstock/cli/exit_codes.h"
 #include "penstock/cli/verbs.h"
 
 namespace penstock {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 #include "penstock/zoo/zoo.h"
 
 namespace penstock {
@@ -16,12 +17,6 @@ using Names = std::vector<std::string>;
 const Names resnets{"resnet18", "resnet50"};
 const Names image_networks{"resnet18", "resnet50", "unet"};
 const Names networks{"mlp", "resnet18", "resnet50", "unet", "gpt", "tied-lm"};
-
-std::string listed(const Names& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
 
 /// Properties of the images of a data set.
 struct Images {

@@ -7,7 +7,6 @@
 #include "penstock/base/text.h"
 #include "penstock/cli/checkpoint_flags.h"
 #include "penstock/cli/config_file.h"
-#include "penstock/cli/exit_codes.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/world/failures.h"
 
@@ -62,12 +61,15 @@ int run(const CommandLine& line) {
 
 }  // namespace
 
-int run_verb(const std::function<int()>& verb) {
-  try {
-    return verb();
-  } catch (const c10::Error& error) {
-    throw Failure(reason_of(error));
-  }
+void set_work(CLI::App& verb, int& exit_code, const std::function<int()>& work) {
+  verb.callback([&verb, &exit_code, work] {
+    if (verb.get_option_no_throw("--print-config") && print_config_instead(verb)) return;
+    try {
+      exit_code = work();
+    } catch (const c10::Error& error) {
+      throw Failure(reason_of(error));
+    }
+  });
 }
 
 }  // namespace penstock

@@ -1,7 +1,5 @@
 #include "penstock/cli/schedule_argument.h"
 
-#include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -19,26 +17,17 @@ void require_same(const std::string& path, const char* what, int held, const cha
                        given.value_or(0), ": leave ", flag, " out or pass ", held);
 }
 
-bool has_instruction(const Schedule& schedule, Op op) {
-  return std::any_of(schedule.orders.begin(), schedule.orders.end(), [op](const Order& order) {
-    return std::any_of(order.begin(), order.end(),
-                       [op](const Instruction& instruction) { return instruction.op() == op; });
-  });
-}
-
 /// Communication of a lowered schedule is generated again along the same links; so the schedule must be valid as it is.
 Schedule fused(const Schedule& schedule, const FuseOptions& options) {
   if (!schedule.is_lowered()) return fuse_w(schedule, options);
   validate(schedule).require_ok(schedule);
   return lower(fuse_w(strip(schedule), options), links_of(schedule),
-               {.reduce = has_instruction(schedule, Op::reduce),
-                .norm = has_instruction(schedule, Op::norm),
-                .step = has_instruction(schedule, Op::step)});
+               {.reduce = schedule.has(Op::reduce), .norm = schedule.has(Op::norm), .step = schedule.has(Op::step)});
 }
 
 std::vector<double> parse_bytes_list(const std::string& text) {
   std::vector<double> list;
-  for (const std::string_view item : comma_separated(text)) {
+  for (const std::string_view item : separated(text, ',')) {
     const std::optional<std::int64_t> bytes = parse_bytes(item);
     require<ConfigError>(bytes.has_value(), "--activation-bytes: '", item,
                          "' is not a number of bytes; write bytes as 24MiB or 24MiB,16MiB, with the units ",
@@ -51,8 +40,7 @@ std::vector<double> parse_bytes_list(const std::string& text) {
 }  // namespace
 
 void ScheduleArgument::add_to(CLI::App& verb) {
-  std::string names;
-  for (const Generator& generator : generators()) names += (names.empty() ? "" : ", ") + std::string(generator.name);
+  const std::string names = listed(generators(), ", ", &Generator::name);
   verb.add_option("--schedule,schedule", source_, "a schedule's name (" + names + ") or a .sched or CSV file")
       ->type_name("NAME|FILE");
   verb.add_option("--stages", stages_, "p, pipeline ranks; a schedule file contains its own")->type_name("P");
@@ -86,9 +74,8 @@ NamedSchedule ScheduleArgument::get(const StageCosts& costs) const {
 FuseOptions ScheduleArgument::fuse_options(const Schedule& schedule, const StageCosts& costs) const {
   FuseOptions options;
   if (fuse_w_ != "all") {
-    const auto [end, problem] = std::from_chars(fuse_w_.data(), fuse_w_.data() + fuse_w_.size(), options.group);
-    require<ConfigError>(problem == std::errc() && end == fuse_w_.data() + fuse_w_.size() && options.group > 0,
-                         "--fuse-w=", fuse_w_,
+    options.group = number_of<int>(fuse_w_).value_or(0);
+    require<ConfigError>(options.group > 0, "--fuse-w=", fuse_w_,
                          ": pass a number of micro-batches >= 1, or --fuse-w without a number for all");
   } else if (memory_limit_) {
     options.activation_limit = fuse_limit(schedule, *memory_limit_, costs);

@@ -1,10 +1,11 @@
 // Flags whose text becomes a value of the library: a choice of names, a time, a memory limit. Parsing a command line
-// assigns the value to a target, which must outlive it.
+// assigns the value to a target, which must outlive it. And time limits, which mean what they mean to Slurm.
 #pragma once
 
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -78,5 +79,14 @@ inline CLI::Option* add_memory_limit(CLI::App& app, std::optional<MemoryLimit>& 
                                             rest)
       ->type_name("X|BYTES");
 }
+
+/// A time limit as Slurm reads it: seconds above 0, of H:MM:SS, M:SS (minutes and seconds), D-H, D-H:MM or D-H:MM:SS. Numbers after a colon have two
+/// digits and are below 60; hours after days are below 24. `flag` is named by errors: throws ConfigError for other
+/// texts, also for a plain number, which Slurm reads as minutes and other programs as seconds.
+double parse_time_limit(std::string_view flag, std::string_view text);
+
+/// The text H:MM:SS of a limit, rounded up to whole seconds, of one second at least; parse_time_limit() takes it for
+/// every limit that it has returned, and for shorter ones.
+std::string time_limit_text(double seconds);
 
 }  // namespace penstock

@@ -206,9 +206,7 @@ void add_bench(CLI::App& app, int& exit_code) {
       "Example:\n  penstock bench step --hidden 1024x8 --batch-size 128 --micro-batches 8 --stages 2 "
       "--json -");
   add_config_flags(*step);
-  step->callback([flags, step, &exit_code] {
-    if (!print_config_instead(*step)) exit_code = run_verb([&] { return bench_step(*flags); });
-  });
+  set_work(*step, exit_code, [flags] { return bench_step(*flags); });
 
   CLI::App* all = verb->add_subcommand("schedules", "every schedule on one network: bound, simulation and measurement");
   auto schedules = std::make_shared<ScheduleFlags>();
@@ -224,7 +222,7 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   all->add_option("--output", schedules->output, "where to write; - is standard output")->capture_default_str();
   all->footer("Example:\n  penstock bench schedules --hidden 512x15 --batch-size 256 --micro-batches 8 --stages 2");
-  all->callback([schedules, &exit_code] { exit_code = run_verb([&] { return bench_schedules(*schedules); }); });
+  set_work(*all, exit_code, [schedules] { return bench_schedules(*schedules); });
 }
 
 }  // namespace penstock

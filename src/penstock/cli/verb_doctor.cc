@@ -110,7 +110,7 @@ int doctor() {
 void add_doctor(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("doctor", "properties of this machine, and problems with them");
   verb->footer("Example:\n  penstock doctor\n  mpirun -n 2 penstock doctor");
-  verb->callback([&exit_code] { exit_code = run_verb(doctor); });
+  set_work(*verb, exit_code, doctor);
 }
 
 }  // namespace penstock

@@ -81,9 +81,7 @@ void add_evaluate(CLI::App& app, int& exit_code) {
       "  penstock train --data data/mnist --stages 2 --save-weights mnist.safetensors\n"
       "  penstock evaluate --weights mnist.safetensors --data data/mnist --stages 2");
   add_config_flags(*verb);
-  verb->callback([flags, verb, &exit_code] {
-    if (!print_config_instead(*verb)) exit_code = run_verb([&] { return evaluate(*flags); });
-  });
+  set_work(*verb, exit_code, [flags] { return evaluate(*flags); });
 }
 
 }  // namespace penstock

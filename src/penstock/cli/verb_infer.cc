@@ -7,6 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/json.h"
 #include "penstock/base/log.h"
+#include "penstock/base/text.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/data_flags.h"
@@ -87,9 +88,7 @@ void show(std::ostream& out, const torch::Tensor& value, bool is_whole) {
 std::string name_of(const torch::Tensor& value) { return torch::toString(value.scalar_type()); }
 
 std::string shape_of(const torch::Tensor& value) {
-  std::string text;
-  for (const std::int64_t size : value.sizes()) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "(" + text + (value.dim() == 1 ? ",)" : ")");
+  return "(" + listed(value.sizes()) + (value.dim() == 1 ? ",)" : ")");
 }
 
 Json numbers_of(const torch::Tensor& value) {
@@ -250,9 +249,7 @@ void add_infer(CLI::App& app, int& exit_code) {
       "  penstock infer --weights shakespeare.safetensors --stages 2 --generate 200 "
       "--prompt ROMEO: --prompt JULIET:");
   add_config_flags(*verb);
-  verb->callback([flags, verb, &exit_code] {
-    if (!print_config_instead(*verb)) exit_code = run_verb([&] { return infer(*flags); });
-  });
+  set_work(*verb, exit_code, [flags] { return infer(*flags); });
 }
 
 }  // namespace penstock

@@ -52,12 +52,6 @@ std::vector<RankLayers> layers_of_ranks(const UniformPlan& plan) {
   return ranks;
 }
 
-std::string listed(const std::vector<int>& numbers) {
-  std::string text;
-  for (const int number : numbers) text += say(text.empty() ? "" : ", ", number);
-  return text;
-}
-
 /// One line per rank: its stages and its layers in a uniform partition. Throws ConfigError for numbers below 1 and for
 /// fewer layers than stages.
 std::string uniform_plan_text(const UniformPlan& plan) {

@@ -65,9 +65,7 @@ void add_profile(CLI::App& app, int& exit_code) {
       "Example:\n  penstock plan --profile --model mlp --hidden 1024x8 --batch-size 128 --micro-batches 8 "
       "--stages 2 --output mlp.plan");
   add_config_flags(*verb);
-  verb->callback([flags, verb, &exit_code] {
-    if (!print_config_instead(*verb)) exit_code = run_verb([&] { return plan_by_profile(*flags); });
-  });
+  set_work(*verb, exit_code, [flags] { return plan_by_profile(*flags); });
 }
 
 }  // namespace penstock

@@ -15,10 +15,8 @@
 #include "penstock/cli/checkpoint_flags.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
-#include "penstock/cli/continued_json.h"
 #include "penstock/cli/data_flags.h"
 #include "penstock/cli/dump.h"
-#include "penstock/cli/exit_codes.h"
 #include "penstock/cli/job.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/verbs.h"
@@ -407,13 +405,12 @@ void add_train(CLI::App& app, int& exit_code) {
       "  penstock train --resume run --stages 3\n"
       "  mpirun -n 2 penstock train --stages 2 --data data/mnist");
   add_config_flags(*verb);
-  verb->callback([flags, verb, &exit_code] {
-    if (print_config_instead(*verb)) return;
+  set_work(*verb, exit_code, [flags, verb] {
     flags->settings = config_text(*verb, {"resume", "max-time", "weights"});
     flags->changes_since = [verb, flags = flags.get()](const std::string& stored) {
       return changed_flags(*verb, decisive_flags(*flags), stored);
     };
-    exit_code = run_verb([&] { return train(*flags); });
+    return train(*flags);
   });
 }
 

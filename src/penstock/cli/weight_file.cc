@@ -10,7 +10,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "penstock/checkpoint/checkpoint.h"
-#include "penstock/cli/whole_weights.h"
+#include "penstock/checkpoint/export_weights.h"
 #include "penstock/zoo/zoo.h"
 
 namespace penstock {
@@ -65,8 +65,7 @@ class FileSettings {
   void take_hidden(ModelFlags& network) const {
     if (!settings_.contains("hidden")) return;
     const auto widths = read<std::vector<std::int64_t>>("hidden").value_or(std::vector<std::int64_t>());
-    std::string text;
-    for (const std::int64_t width : widths) text += say(text.empty() ? "" : ",", width);
+    const std::string text = listed(widths, ",");
     if (network.hidden && parse_widths(*network.hidden) != widths) require_same("hidden", *network.hidden, text);
     if (!network.hidden) network.hidden = text;
   }

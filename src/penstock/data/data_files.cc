@@ -13,6 +13,7 @@
 #include <zlib.h>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 
@@ -140,12 +141,6 @@ class IdxContent {
   z_stream stream_{};
 };
 
-std::string join(const std::vector<std::int64_t>& shape) {
-  std::string text;
-  for (std::int64_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
-  return text;
-}
-
 /// The sizes of the dimensions.
 std::vector<std::int64_t> read_shape(IdxContent& content, const std::string& name) {
   std::array<std::uint8_t, 4> word{};
@@ -174,8 +169,8 @@ std::size_t count_bytes(const std::vector<std::int64_t>& shape, const std::strin
   std::size_t total = 1;
   for (std::int64_t size : shape) {
     const auto factor = static_cast<std::size_t>(size);
-    require<DataError>(factor <= cap / total, "'", name, "' claims ", join(shape), " bytes: more than the ", cap,
-                       " that are accepted");
+    require<DataError>(factor <= cap / total, "'", name, "' claims ", listed(shape, " x "), " bytes: more than the ",
+                       cap, " that are accepted");
     total *= factor;
   }
   return total;
@@ -188,8 +183,8 @@ IdxArray parse_idx(std::span<const std::uint8_t> raw, const std::string& name, c
   IdxArray array;
   array.shape = read_shape(content, name);
   const std::size_t total = count_bytes(array.shape, name, limits.max_bytes);
-  require<DataError>(total <= IdxContent::bound(raw), "'", name, "' promises ", join(array.shape), " = ", total,
-                     " bytes, but the file's ", raw.size(),
+  require<DataError>(total <= IdxContent::bound(raw), "'", name, "' promises ", listed(array.shape, " x "), " = ",
+                     total, " bytes, but the file's ", raw.size(),
                      " bytes cannot hold them: the copy is incomplete, fetch it again");
 
   // The vector grows as bytes arrive, so a wrong header cannot cause an allocation of many times the file.
@@ -199,12 +194,12 @@ IdxArray parse_idx(std::span<const std::uint8_t> raw, const std::string& name, c
     array.bytes.resize(std::min(total, std::max(first, 2 * arrived)));
     const std::size_t got = content.read(std::span(array.bytes).subspan(arrived));
     arrived += got;
-    require<DataError>(arrived == array.bytes.size(), "'", name, "' promises ", join(array.shape), " = ", total,
-                       " bytes and holds ", arrived, ": the copy is incomplete, fetch it again");
+    require<DataError>(arrived == array.bytes.size(), "'", name, "' promises ", listed(array.shape, " x "), " = ",
+                       total, " bytes and holds ", arrived, ": the copy is incomplete, fetch it again");
   }
   // Reading beyond the end also makes zlib verify the checksum.
   std::array<std::uint8_t, 1> beyond{};
-  require<DataError>(content.read(beyond) == 0, "'", name, "' promises ", join(array.shape), " = ", total,
+  require<DataError>(content.read(beyond) == 0, "'", name, "' promises ", listed(array.shape, " x "), " = ", total,
                      " bytes and holds more");
   return array;
 }

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 namespace {
@@ -44,10 +45,7 @@ Vocabulary Vocabulary::from_numbers(std::string_view numbers) {
 }
 
 std::string Vocabulary::numbers() const {
-  std::string text;
-  for (const char byte : bytes_)
-    text += (text.empty() ? "" : ",") + std::to_string(int{static_cast<unsigned char>(byte)});
-  return text;
+  return listed(bytes_, ",", [](char byte) { return int{static_cast<unsigned char>(byte)}; });
 }
 
 std::vector<std::int64_t> Vocabulary::encode(std::string_view text) const {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -16,6 +15,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/process.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 namespace {
@@ -27,10 +27,8 @@ std::string attempt_mark(int attempt) { return attempt == 1 ? "" : say(".", atte
 
 /// The number from 1 to 999999999 that `text` consists of; 0 if it is not one, or begins with 0.
 int number_in(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_number = error == std::errc() && end == text.data() + text.size() && !text.starts_with('0');
-  return is_number && number > 0 && number < 1'000'000'000 ? number : 0;
+  const int number = text.starts_with('0') ? 0 : number_of<int>(text).value_or(0);
+  return number > 0 && number < 1'000'000'000 ? number : 0;
 }
 
 /// The attempt to which a file in the log folder belongs; 0: none.

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 #include "penstock/model/graph.h"
 #include "penstock/model/random_rows.h"
 
@@ -42,85 +43,78 @@ Value random_like(const std::string& name, const Value& input, const RandomLikeO
       Values{input});
 }
 
+/// A node for a function of one tensor.
+template <class F>
+Value on_one(const char* name, const Value& input, F f) {
+  return apply(name, std::function([f](const Tensors& x) { return f(x[0]); }), Values{input});
+}
+
+/// A node for a function of two tensors, of which one may be a constant.
+template <class F>
+Value on_two(const char* name, const Value& a, const Value& b, F f) {
+  return apply_with_constants(name, [f](const Tensors& x) { return f(x[0], x[1]); }, {a, b});
+}
+
 }  // namespace
 
 Value flatten(const Value& input, std::int64_t start) {
-  return apply(
-      "flatten", [start](const Tensors& x) { return x[0].flatten(start); }, Values{input});
+  return on_one("flatten", input, [start](const torch::Tensor& x) { return x.flatten(start); });
 }
 
 Value relu(const Value& input) {
-  return apply(
-      "relu", [](const Tensors& x) { return torch::relu(x[0]); }, Values{input});
+  return on_one("relu", input, [](const torch::Tensor& x) { return torch::relu(x); });
 }
 
 Value operator+(const Value& a, const Value& b) {
-  return apply_with_constants(
-      "add", [](const Tensors& x) { return x[0] + x[1]; }, Values{a, b});
+  return on_two("add", a, b, [](const torch::Tensor& x, const torch::Tensor& y) { return x + y; });
 }
 
 Value operator-(const Value& a, const Value& b) {
-  return apply_with_constants(
-      "sub", [](const Tensors& x) { return x[0] - x[1]; }, Values{a, b});
+  return on_two("sub", a, b, [](const torch::Tensor& x, const torch::Tensor& y) { return x - y; });
 }
 
 Value operator*(const Value& a, const Value& b) {
-  return apply_with_constants(
-      "mul", [](const Tensors& x) { return x[0] * x[1]; }, Values{a, b});
+  return on_two("mul", a, b, [](const torch::Tensor& x, const torch::Tensor& y) { return x * y; });
 }
 
 Value operator/(const Value& a, const Value& b) {
-  return apply_with_constants(
-      "div", [](const Tensors& x) { return x[0] / x[1]; }, Values{a, b});
+  return on_two("div", a, b, [](const torch::Tensor& x, const torch::Tensor& y) { return x / y; });
 }
 
 Value operator-(const Value& a) {
-  return apply(
-      "neg", [](const Tensors& x) { return -x[0]; }, Values{a});
+  return on_one("neg", a, [](const torch::Tensor& x) { return -x; });
 }
 
 Value with_number(const Value& value, NumberOperation operation, double number) {
   switch (operation) {
-    case NumberOperation::plus:
-      return apply(
-          "add", [number](const Tensors& x) { return x[0] + number; }, Values{value});
-    case NumberOperation::minus:
-      return apply(
-          "sub", [number](const Tensors& x) { return x[0] - number; }, Values{value});
+    case NumberOperation::plus: return on_one("add", value, [number](const torch::Tensor& x) { return x + number; });
+    case NumberOperation::minus: return on_one("sub", value, [number](const torch::Tensor& x) { return x - number; });
     case NumberOperation::minus_from:
-      return apply(
-          "sub", [number](const Tensors& x) { return number - x[0]; }, Values{value});
+      return on_one("sub", value, [number](const torch::Tensor& x) { return number - x; });
     case NumberOperation::times: return scale(value, number);
-    case NumberOperation::over:
-      return apply(
-          "div", [number](const Tensors& x) { return x[0] / number; }, Values{value});
+    case NumberOperation::over: return on_one("div", value, [number](const torch::Tensor& x) { return x / number; });
   }
   throw InternalError("no such operation with a number");
 }
 
 Value scale(const Value& input, double factor) {
-  return apply(
-      "scale", [factor](const Tensors& x) { return x[0] * factor; }, Values{input});
+  return on_one("scale", input, [factor](const torch::Tensor& x) { return x * factor; });
 }
 
 Value gelu(const Value& input) {
-  return apply(
-      "gelu", [](const Tensors& x) { return torch::gelu(x[0]); }, Values{input});
+  return on_one("gelu", input, [](const torch::Tensor& x) { return torch::gelu(x); });
 }
 
 Value sigmoid(const Value& input) {
-  return apply(
-      "sigmoid", [](const Tensors& x) { return torch::sigmoid(x[0]); }, Values{input});
+  return on_one("sigmoid", input, [](const torch::Tensor& x) { return torch::sigmoid(x); });
 }
 
 Value tanh(const Value& input) {
-  return apply(
-      "tanh", [](const Tensors& x) { return torch::tanh(x[0]); }, Values{input});
+  return on_one("tanh", input, [](const torch::Tensor& x) { return torch::tanh(x); });
 }
 
 Value softmax(const Value& input, std::int64_t dimension) {
-  return apply(
-      "softmax", [dimension](const Tensors& x) { return torch::softmax(x[0], dimension); }, Values{input});
+  return on_one("softmax", input, [dimension](const torch::Tensor& x) { return torch::softmax(x, dimension); });
 }
 
 Value matmul(const Value& a, const Value& b, const MatmulOptions& options) {
@@ -163,25 +157,22 @@ Value squeeze(const Value& input, const std::vector<std::int64_t>& dimensions) {
 }
 
 Value unsqueeze(const Value& input, std::int64_t dimension) {
-  return apply(
-      "unsqueeze", [dimension](const Tensors& x) { return x[0].unsqueeze(dimension); }, Values{input});
+  return on_one("unsqueeze", input, [dimension](const torch::Tensor& x) { return x.unsqueeze(dimension); });
 }
 
 Value transpose(const Value& input, std::int64_t a, std::int64_t b) {
-  return apply(
-      "transpose", [a, b](const Tensors& x) { return x[0].transpose(a, b); }, Values{input});
+  return on_one("transpose", input, [a, b](const torch::Tensor& x) { return x.transpose(a, b); });
 }
 
 Value mean(const Value& input, const std::vector<std::int64_t>& dimensions, bool keep_dimensions) {
-  return apply(
-      "mean", [dimensions, keep_dimensions](const Tensors& x) { return x[0].mean(dimensions, keep_dimensions); },
-      Values{input});
+  return on_one("mean", input,
+                [dimensions, keep_dimensions](const torch::Tensor& x) { return x.mean(dimensions, keep_dimensions); });
 }
 
 Value slice(const Value& input, const Slice& range) {
-  return apply(
-      "slice", [range](const Tensors& x) { return x[0].slice(range.dimension, range.begin, range.end, range.step); },
-      Values{input});
+  return on_one("slice", input, [range](const torch::Tensor& x) {
+    return x.slice(range.dimension, range.begin, range.end, range.step);
+  });
 }
 
 Values split(const Value& input, int parts, std::int64_t dimension) {
@@ -231,11 +222,9 @@ std::int64_t samples_in(const torch::Tensor& input, const Sizes& traced, const s
     fits = traced[d].is_number() ? size == factor : size % factor == 0;
     if (fits && !traced[d].is_number()) samples = size / factor;
   }
-  std::string expected;
-  for (const Size& size : traced)
-    expected += (expected.empty() ? "" : ", ") + (size.is_number()     ? say(size.factor())
-                                                  : size.factor() == 1 ? std::string("n")
-                                                                       : say(size.factor(), "n"));
+  const std::string expected = listed(traced, ", ", [](const Size& size) {
+    return size.is_number() ? say(size.factor()) : size.factor() == 1 ? "n" : say(size.factor(), "n");
+  });
   require<ScheduleError>(fits, user, " is given a value of shape ", input.sizes(),
                          ", but the network was traced with a sample "
                          "that makes it [",
@@ -312,27 +301,22 @@ Value Value::expand(const Sizes& sizes) const {
   return shaped("expand", *this, sizes, [](const torch::Tensor& x, const auto& numbers) { return x.expand(numbers); });
 }
 Value Value::permute(const std::vector<std::int64_t>& dimensions) const {
-  return apply(
-      "permute", [dimensions](const Tensors& x) { return x[0].permute(dimensions); }, Values{*this});
+  return on_one("permute", *this, [dimensions](const torch::Tensor& x) { return x.permute(dimensions); });
 }
 Value Value::transpose(std::int64_t a, std::int64_t b) const { return penstock::transpose(*this, a, b); }
 Value Value::contiguous() const {
-  return apply(
-      "contiguous", [](const Tensors& x) { return x[0].contiguous(); }, Values{*this});
+  return on_one("contiguous", *this, [](const torch::Tensor& x) { return x.contiguous(); });
 }
 Value Value::flatten(std::int64_t start, std::int64_t end) const {
-  return apply(
-      "flatten", [start, end](const Tensors& x) { return x[0].flatten(start, end); }, Values{*this});
+  return on_one("flatten", *this, [start, end](const torch::Tensor& x) { return x.flatten(start, end); });
 }
 Value Value::squeeze(std::int64_t dimension) const { return penstock::squeeze(*this, dimension); }
 Value Value::unsqueeze(std::int64_t dimension) const { return penstock::unsqueeze(*this, dimension); }
 Value Value::narrow(std::int64_t dimension, std::int64_t start, std::int64_t length) const {
-  return apply(
-      "narrow", [=](const Tensors& x) { return x[0].narrow(dimension, start, length); }, Values{*this});
+  return on_one("narrow", *this, [=](const torch::Tensor& x) { return x.narrow(dimension, start, length); });
 }
 Value Value::select(std::int64_t dimension, std::int64_t index) const {
-  return apply(
-      "select", [=](const Tensors& x) { return x[0].select(dimension, index); }, Values{*this});
+  return on_one("select", *this, [=](const torch::Tensor& x) { return x.select(dimension, index); });
 }
 Values Value::split(std::int64_t size, std::int64_t dimension) const {
   return parts_of("split", *this, dimension, size);
@@ -355,28 +339,22 @@ Value Value::mean(const std::vector<std::int64_t>& dimensions, bool keep_dimensi
   return penstock::mean(*this, dimensions, keep_dimensions);
 }
 Value Value::sum(const std::vector<std::int64_t>& dimensions, bool keep_dimensions) const {
-  return apply(
-      "sum", [=](const Tensors& x) { return x[0].sum(dimensions, keep_dimensions); }, Values{*this});
+  return on_one("sum", *this, [=](const torch::Tensor& x) { return x.sum(dimensions, keep_dimensions); });
 }
 Value Value::to(torch::ScalarType type) const {
-  return apply(
-      "to", [type](const Tensors& x) { return x[0].to(type); }, Values{*this});
+  return on_one("to", *this, [type](const torch::Tensor& x) { return x.to(type); });
 }
 Value Value::operator==(double number) const {
-  return apply(
-      "eq", [number](const Tensors& x) { return x[0].eq(number); }, Values{*this});
+  return on_one("eq", *this, [number](const torch::Tensor& x) { return x.eq(number); });
 }
 Value Value::operator!=(double number) const {
-  return apply(
-      "ne", [number](const Tensors& x) { return x[0].ne(number); }, Values{*this});
+  return on_one("ne", *this, [number](const torch::Tensor& x) { return x.ne(number); });
 }
 Value Value::operator<(double number) const {
-  return apply(
-      "lt", [number](const Tensors& x) { return x[0].lt(number); }, Values{*this});
+  return on_one("lt", *this, [number](const torch::Tensor& x) { return x.lt(number); });
 }
 Value Value::operator>(double number) const {
-  return apply(
-      "gt", [number](const Tensors& x) { return x[0].gt(number); }, Values{*this});
+  return on_one("gt", *this, [number](const torch::Tensor& x) { return x.gt(number); });
 }
 
 }  // namespace penstock

@@ -304,11 +304,9 @@ class ListedLayers : public Folder {
   /// inputs is not known here.
   void require_fit(const std::string& name, const std::vector<int>& takes) const {
     if (giver_.empty()) return;
-    std::string possible;
-    for (int count : takes) possible += (possible.empty() ? "" : " or ") + std::to_string(count);
     require<ScheduleError>(std::find(takes.begin(), takes.end(), given_) != takes.end(), "'", name, "' takes ",
-                           possible, takes.back() == 1 ? " value" : " values", ", but '", giver_, "' returns ",
-                           counted(given_), ": put a function between them that takes ", given_,
+                           listed(takes, " or "), takes.back() == 1 ? " value" : " values", ", but '", giver_,
+                           "' returns ", counted(given_), ": put a function between them that takes ", given_,
                            " and returns as many as needed");
   }
 

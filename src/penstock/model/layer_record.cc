@@ -7,6 +7,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/hash.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 namespace {
@@ -73,8 +74,7 @@ BuiltLayer build_layer(const LayerFactory& factory, const WeightSeed& weights) {
 
 torch::Tensor find_parameter(const torch::nn::Module& module, const std::string& name, const std::string& layer) {
   const auto parameters = module.named_parameters();
-  std::string known;
-  for (const auto& item : parameters) known += (known.empty() ? "" : ", ") + item.key();
+  const std::string known = listed(parameters.keys());
   const torch::Tensor* found = parameters.find(name);
   require<ScheduleError>(found, "layer '", layer, "' has no parameter '", name, "' to tie; it has ",
                          known.empty() ? "none" : known);

@@ -194,20 +194,6 @@ std::vector<int> candidate_micro_batches(const LayerCosts& costs) {
 
 std::string fingerprint(const LayerCosts& costs) { return hash_digits(text_hash(write_layer_costs(costs))); }
 
-namespace {
-
-/// Removes the text up to the next `mark`, and the mark, from `text`, and returns it. Sets `is_last` if there is no
-/// mark.
-std::string_view take_part(std::string_view& text, char mark, bool& is_last) {
-  const std::size_t at = text.find(mark);
-  is_last = at == std::string_view::npos;
-  const std::string_view part = text.substr(0, at);
-  text.remove_prefix(is_last ? text.size() : at + 1);
-  return part;
-}
-
-}  // namespace
-
 std::string write_stage_layers(const StageLayers& stages) {
   require<DataError>(!stages.empty(), "there are no stages to name the layers of");
   std::string text;
@@ -227,13 +213,12 @@ std::string write_stage_layers(const StageLayers& stages) {
 
 StageLayers read_stage_layers(std::string_view text) {
   StageLayers stages;
-  for (bool is_last_stage = false; !is_last_stage;) {
-    std::string_view stage = take_part(text, ';', is_last_stage);
+  for (const std::string_view stage : separated(text, ';')) {
     stages.emplace_back();
-    for (bool is_last_layer = false; !is_last_layer;) {
-      stages.back().emplace_back(take_part(stage, ',', is_last_layer));
-      require<DataError>(!stages.back().back().empty(), "layer ", stages.back().size() - 1, " of stage ",
-                         stages.size() - 1, " has no name: write layers as a,b;c,d");
+    for (const std::string_view layer : separated(stage, ',')) {
+      stages.back().emplace_back(layer);
+      require<DataError>(!layer.empty(), "layer ", stages.back().size() - 1, " of stage ", stages.size() - 1,
+                         " has no name: write layers as a,b;c,d");
     }
   }
   return stages;

@@ -1,13 +1,12 @@
 #include "penstock/plan/partition.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <optional>
 
 #include "penstock/base/error.h"
 #include "penstock/base/split.h"
-#include "penstock/plan/stage_cost_text.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 namespace {
@@ -135,10 +134,8 @@ std::string listed(const std::vector<LayerSize>& layers) {
 std::optional<std::size_t> find_layer(std::string_view name, const std::vector<LayerSize>& layers) {
   const auto named = std::find_if(layers.begin(), layers.end(), [&](const auto& layer) { return layer.name == name; });
   if (named != layers.end()) return static_cast<std::size_t>(named - layers.begin());
-  std::size_t number = 0;
-  const auto [end, problem] = std::from_chars(name.data(), name.data() + name.size(), number);
-  const bool is_number = problem == std::errc() && end == name.data() + name.size();
-  return is_number && number < layers.size() ? std::optional(number) : std::nullopt;
+  const auto number = number_of<std::size_t>(name);
+  return number && *number < layers.size() ? number : std::nullopt;
 }
 
 }  // namespace
@@ -148,7 +145,7 @@ Partition partition_layers(std::string_view partition, const std::vector<LayerSi
   if (partition == "uniform") return partition_uniformly(layers, stages);
 
   const std::vector<std::string_view> names =
-      partition.empty() ? std::vector<std::string_view>() : comma_separated(partition);
+      partition.empty() ? std::vector<std::string_view>() : separated(partition, ',');
   require<ScheduleError>(stages >= 1 && names.size() == static_cast<std::size_t>(stages) - 1, "partition '", partition,
                          "' names ", names.size(), " layers, but ", stages, " stages need ", stages - 1,
                          ": the first layer of every stage but the first; the layers are ", listed(layers));

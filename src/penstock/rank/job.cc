@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 #include "penstock/layers/thread_scopes.h"
 
 namespace penstock {
@@ -262,8 +263,7 @@ torch::Tensor BatchRows::usable(Kind kind, std::size_t index, RowRange rows) {
 }
 
 void BatchRows::compare(const RankStages& stages) const {
-  std::string targets;
-  for (const torch::Tensor& target : job_->targets) targets += (targets.empty() ? "" : ", ") + digest_of(target);
+  const std::string targets = listed(job_->targets, ", ", digest_of);
   std::vector<std::string> digests(1 + job_->inputs.size());
   digests[0] = targets.empty() ? "none" : targets;
   for (const auto& stage : stages)

@@ -1,7 +1,6 @@
 #include "penstock/trace/account.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -165,11 +164,8 @@ std::optional<double> between_steps(const std::vector<WorldStep>& steps) {
 std::optional<double> planned_ms(const Trace& trace) {
   const auto found = trace.settings.find(planned_ms_setting);
   if (found == trace.settings.end()) return std::nullopt;
-  const std::string& text = found->second;
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_one = error == std::errc{} && end == text.data() + text.size() && value >= 0;
-  return is_one && std::isfinite(value) ? std::optional(value) : std::nullopt;
+  const auto value = number_of<double>(found->second);
+  return value && *value >= 0 && std::isfinite(*value) ? value : std::nullopt;
 }
 
 /// The idle share of `ranks` ranks with a total busy time of `busy` in a step of length `cost`.
@@ -266,11 +262,6 @@ Account account(const Trace& trace) {
 namespace {
 
 std::string ms(double value) { return fixed(value, 2); }
-std::string listed(const std::vector<StageId>& stages) {
-  std::string text;
-  for (const StageId stage : stages) text += (text.empty() ? "" : ",") + std::to_string(stage.value());
-  return text;
-}
 
 /// A column of the table and the member of RankAccount that it shows.
 struct Column {
@@ -304,7 +295,7 @@ std::string to_table(const Account& account) {
   std::vector<std::vector<std::string>> rows{{"rank", "stages"}};
   for (const Column& column : columns) rows.front().push_back(column.name);
   for (std::size_t rank = 0; rank < account.ranks.size(); ++rank) {
-    rows.push_back({std::to_string(rank), listed(account.ranks[rank].stages)});
+    rows.push_back({std::to_string(rank), listed(account.ranks[rank].stages, ",", &StageId::value)});
     for (const Column& column : columns) rows.back().push_back(ms(account.ranks[rank].*column.part));
   }
   rows.push_back(shares(account.ranks));

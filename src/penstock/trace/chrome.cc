@@ -41,8 +41,8 @@ double viewer_us(std::int64_t ns) {
 
 std::string process_name(const Trace& trace, std::size_t rank) {
   const std::vector<StageId> stages = stages_of(trace.schedule, pipeline_rank(trace, rank));
-  std::string name = say("rank ", rank, stages.size() == 1 ? " (stage " : " (stages ");
-  for (std::size_t i = 0; i < stages.size(); ++i) name += say(i > 0 ? ", " : "", stages[i].value());
+  std::string name =
+      say("rank ", rank, stages.size() == 1 ? " (stage " : " (stages ", listed(stages, ", ", &StageId::value));
   if (trace.replicas > 1) name += say(", replica ", rank % static_cast<std::size_t>(trace.replicas));
   return name + ")";
 }

@@ -36,17 +36,6 @@ struct Simulated {
   std::string figures() const;
 };
 
-/// "F = 1, I = 1, W = 1", and all other costs that differ from StageCosts::unit(). Costs that differ by stage are shown
-/// as a range.
-std::string described(const StageCosts& costs);
-
-/// For each slot, the slots on which it depends, ascending. Slots are numbered over all ranks, rank after rank. The
-/// slot before it on its rank is included only if it depends on it.
-std::vector<std::vector<std::size_t>> needs_of_slots(const Simulated& simulated);
-
-/// The two halves of each overlap pair among the slots of one rank, which are drawn inside one frame.
-std::vector<std::pair<std::size_t, std::size_t>> overlap_pairs(const std::vector<Slot>& slots);
-
 std::string exact_percent(double share) { return shortened(100 * share, 2) + " %"; }
 
 std::size_t Simulated::slot_count() const {
@@ -78,6 +67,8 @@ std::string Simulated::figures() const {
              activation_unit);
 }
 
+/// "F = 1, I = 1, W = 1", and all other costs that differ from StageCosts::unit(). Costs that differ by stage are shown
+/// as a range.
 std::string described(const StageCosts& costs) {
   const auto range = [](const std::vector<double>& list) {
     const auto [least, most] = std::minmax_element(list.begin(), list.end());
@@ -95,6 +86,8 @@ std::string described(const StageCosts& costs) {
   return text;
 }
 
+/// For each slot, the slots on which it depends, ascending. Slots are numbered over all ranks, rank after rank. The
+/// slot before it on its rank is included only if it depends on it.
 std::vector<std::vector<std::size_t>> needs_of_slots(const Simulated& simulated) {
   // Without messages, instructions depend directly on the instructions of other ranks, which have slots.
   const Dependencies dependencies(strip(simulated.schedule), links_of(simulated.schedule));
@@ -120,6 +113,7 @@ std::vector<std::vector<std::size_t>> needs_of_slots(const Simulated& simulated)
   return needs;
 }
 
+/// The two halves of each overlap pair among the slots of one rank, which are drawn inside one frame.
 std::vector<std::pair<std::size_t, std::size_t>> overlap_pairs(const std::vector<Slot>& slots) {
   std::vector<std::pair<std::size_t, std::size_t>> pairs;
   for (std::size_t i = 0; i + 1 < slots.size(); ++i)

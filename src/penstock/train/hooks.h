@@ -31,6 +31,19 @@ std::unique_ptr<Hook> console_hook(std::ostream& out, const ConsoleOptions& opti
 /// Writes one JSON object per line, as docs/json_lines.md describes. `out` must outlive the hook.
 std::unique_ptr<Hook> json_hook(std::ostream& out);
 
+struct ContinuedJson {
+  std::string path;
+  /// Whether what the training writes again is removed from the end of the file: its lines from the first step or
+  /// test on that is repeated, and a last line that breaks off because the run was killed. False if the checkpoints of
+  /// the former training stay as they are, so that its lines must, too.
+  bool replaces = false;
+};
+
+/// For a training that is resumed (docs/json_lines.md): a hook that opens `out`, at the end of the file, when the
+/// training begins; until then it may be refused, and the file stays as it is. To be added before json_hook(out); `out`
+/// must outlive both. Throws Failure if the file cannot be read, shortened or opened.
+std::unique_ptr<Hook> continue_json(std::ofstream& out, const ContinuedJson& file);
+
 /// Whether this process writes to a terminal, for ConsoleOptions::is_terminal. False if the job has several processes:
 /// mpirun starts its processes with pseudo-terminals even when its own output goes to a file.
 bool stdout_is_terminal();

@@ -1,24 +1,16 @@
 #include "penstock/zoo/mlp.h"
 
-#include <charconv>
-
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/linear.h>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 #include "penstock/model/dropout.h"
 
 namespace penstock {
 namespace {
 
 constexpr std::int64_t most_layers = 10000;
-
-/// `digits` as a positive number; -1 if it is anything else.
-std::int64_t positive(std::string_view digits) {
-  std::int64_t number = -1;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  return error == std::errc() && end == digits.data() + digits.size() && number > 0 ? number : -1;
-}
 
 }  // namespace
 
@@ -44,18 +36,15 @@ Value Mlp::forward(Value x) {
 
 std::vector<std::int64_t> parse_widths(std::string_view text) {
   std::vector<std::int64_t> widths;
-  for (std::string_view rest = text;;) {
-    const std::size_t comma = rest.find(',');
-    const std::string_view item = rest.substr(0, comma);
+  for (const std::string_view item : separated(text, ',')) {
     const std::size_t times = item.find('x');
-    const std::int64_t width = positive(item.substr(0, times));
-    const std::int64_t count = times == std::string_view::npos ? 1 : positive(item.substr(times + 1));
+    const auto width = number_of<std::int64_t>(item.substr(0, times)).value_or(0);
+    const auto count = times == item.npos ? 1 : number_of<std::int64_t>(item.substr(times + 1)).value_or(0);
     require<ConfigError>(width > 0 && count > 0 && count <= most_layers, "'", item, "' in '", text,
                          "' is not a layer width: write widths as 512,512 or 1024x8");
     widths.insert(widths.end(), static_cast<std::size_t>(count), width);
-    if (comma == std::string_view::npos) return widths;
-    rest.remove_prefix(comma + 1);
   }
+  return widths;
 }
 
 }  // namespace penstock

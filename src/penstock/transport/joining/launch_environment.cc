@@ -1,12 +1,12 @@
 #include "penstock/transport/joining/launch_environment.h"
 
-#include <charconv>
 #include <cstdlib>
 #include <initializer_list>
 #include <string_view>
 #include <utility>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 namespace {
@@ -14,11 +14,9 @@ namespace {
 std::optional<int> number(const Environment& environment, const char* name) {
   const char* value = environment(name);
   if (!value || !*value) return std::nullopt;
-  const std::string_view text(value);
-  int result = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), result);
-  require<ConfigError>(error == std::errc{} && end == text.data() + text.size() && result >= 0, "the environment's ",
-                       name, " is not a number: start the program through one launcher only");
+  const auto result = number_of<int>(value);
+  require<ConfigError>(result && *result >= 0, "the environment's ", name,
+                       " is not a number: start the program through one launcher only");
   return result;
 }
 
@@ -185,11 +183,8 @@ std::optional<int> launched_local_rank(const Environment& environment) {
   for (const char* name : {is_torchrun ? of_torchrun : "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
                            "MPI_LOCALRANKID", of_torchrun, "SLURM_LOCALID"}) {
     const char* value = environment(name);
-    if (!value) continue;
-    const std::string_view text(value);
-    int rank = -1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
-    if (error == std::errc{} && end == text.data() + text.size() && rank >= 0) return rank;
+    const auto rank = number_of<int>(value ? value : "");
+    if (rank && *rank >= 0) return rank;
   }
   return std::nullopt;
 }

@@ -1,4 +1,4 @@
-#include "penstock/cli/whole_weights.h"
+#include "penstock/checkpoint/export_weights.h"
 
 #include <gtest/gtest.h>
 

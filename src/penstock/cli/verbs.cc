@@ -1,4 +1,4 @@
-#include "penstock/cli/exit_codes.h"
+#include "penstock/cli/verbs.h"
 
 #include <atomic>
 #include <chrono>

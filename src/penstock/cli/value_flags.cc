@@ -1,12 +1,12 @@
-#include "penstock/cli/time_limit.h"
+#include "penstock/cli/value_flags.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 namespace {
@@ -21,25 +21,18 @@ constexpr std::string_view time_forms =
 
 /// A number of digits only that is at most `most`; -1 for any other text.
 std::int64_t number_of_digits(std::string_view digits, std::int64_t most) {
-  std::int64_t number = -1;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  const bool is_number = !digits.empty() && digits.front() != '-' && error == std::errc() &&
-                         end == digits.data() + digits.size() && number <= most;
-  return is_number ? number : -1;
+  const auto number = digits.starts_with('-') ? std::nullopt : number_of<std::int64_t>(digits);
+  return number && *number <= most ? *number : -1;
 }
 
 /// The numbers between colons. All but the first have two digits and are below 60; empty for any other text.
 std::vector<std::int64_t> numbers_between_colons(std::string_view text) {
   std::vector<std::int64_t> numbers;
-  for (bool is_last = false; !is_last;) {
-    const std::size_t colon = text.find(':');
-    is_last = colon == std::string_view::npos;
-    const std::string_view digits = text.substr(0, colon);
+  for (const std::string_view digits : separated(text, ':')) {
     const std::int64_t number =
         numbers.empty() ? number_of_digits(digits, most_hours) : number_of_digits(digits, /*most=*/59);
     if (number < 0 || (!numbers.empty() && digits.size() != 2)) return {};
     numbers.push_back(number);
-    if (!is_last) text.remove_prefix(colon + 1);
   }
   return numbers;
 }
