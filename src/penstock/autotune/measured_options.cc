@@ -22,6 +22,7 @@
 #include "penstock/plan/partition_search.h"
 #include "penstock/rank/batch.h"
 #include "penstock/schedule/schedule.h"
+#include "penstock/world/collectives.h"
 #include "penstock/world/rank_threads.h"
 
 namespace penstock {

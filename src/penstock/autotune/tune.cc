@@ -12,6 +12,7 @@
 #include "penstock/base/clock.h"
 #include "penstock/kernels/cpu_kernels.h"
 #include "penstock/layers/split_layers.h"
+#include "penstock/world/collectives.h"
 
 namespace penstock {
 namespace {

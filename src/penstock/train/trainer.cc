@@ -10,6 +10,7 @@
 #include "penstock/base/log.h"
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/rank/batch.h"
+#include "penstock/state/saved_state.h"
 #include "penstock/train/test_run.h"
 #include "penstock/world/host_memory.h"
 #include "penstock/world/rank_threads.h"
