@@ -335,7 +335,7 @@ int main(int argc, char** argv) {
   std::string workload = "mlp";
   int rounds = 30, pairs = 15, auto_runs = 0;
   std::vector<std::string> schedules;
-  for (const ps::Generator& generator : ps::generators())
+  for (const ps::ScheduleGenerator& generator : ps::generators())
     if (!ps::generate(generator.name, {.ranks = 1, .micro_batches = 1, .chunks = generator.default_chunks})
              .is_forward_only())
       schedules.emplace_back(generator.name);

@@ -80,7 +80,7 @@ TEST(Advice, layer_costs_permit_schedules_that_split_b) {
   for (LayerCost& layer : layers.layers) layer.input_grad = 3;  // the ratio of I to W is that of `costs`
   report_layers(trace, layers, {1});
   double fastest = 1e300;
-  for (const Generator& generator : generators())
+  for (const ScheduleGenerator& generator : generators())
     if (generator.name != "forward-only" && generator.min_chunks == 1)
       fastest = std::min(fastest, makespan(generate(generator.name, shape, {.costs = costs}), costs));
   const Recommendation best = recommendation(advise(trace), RecommendationKind::schedule);

@@ -41,7 +41,7 @@ struct Fixed {
   double bytes = 0;
 };
 
-Fixed uniform(const LayerCosts& costs, const Generator& generator, int micro_batches) {
+Fixed uniform(const LayerCosts& costs, const ScheduleGenerator& generator, int micro_batches) {
   const LayerSums sums(costs, micro_batches);
   const ScheduleShape shape{costs.ranks, micro_batches, generator.default_chunks};
   std::vector<LayerSize> layers(costs.layers.size());
@@ -413,7 +413,7 @@ TEST(Planner, the_plan_is_the_best_candidate) {
     for (std::size_t layer = 0; layer < names.size(); ++layer) RC_ASSERT(names[layer] == costs.layers[layer].name);
 
     const double largest_cap = costs.memory_cap_bytes.value_or(1e18);
-    for (const Generator& generator : generators()) {
+    for (const ScheduleGenerator& generator : generators()) {
       if (generator.name == "forward-only") continue;
       if (static_cast<std::size_t>(generator.default_chunks * costs.ranks) > costs.layers.size()) continue;
       for (const int m : costs.micro_batches) {

@@ -14,19 +14,19 @@
 namespace penstock::every_schedule_test {
 namespace {
 
-std::string trace_of(const Generator& generator, const ScheduleShape& shape) {
+std::string trace_of(const ScheduleGenerator& generator, const ScheduleShape& shape) {
   return say(generator.name, " p ", shape.ranks, " m ", shape.micro_batches, " v ", shape.chunks);
 }
 
 /// `visit(generator, v)` for every number of chunks up to 3 that a generator takes.
 template <class Visit>
 void for_each_generator(Visit&& visit) {
-  for (const Generator& generator : generators())
+  for (const ScheduleGenerator& generator : generators())
     for (int v = generator.min_chunks; v <= std::min(generator.max_chunks, 3); ++v) visit(generator, v);
 }
 
 TEST(EverySchedule, completes_on_one_thread) {
-  for_each_generator([](const Generator& generator, int v) {
+  for_each_generator([](const ScheduleGenerator& generator, int v) {
     for (int p = 1; p <= 12; p += loop_step)
       for (int m = 1; m <= 24; m += loop_step) {
         const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = v};
@@ -39,7 +39,7 @@ TEST(EverySchedule, completes_on_one_thread) {
 
 TEST(EverySchedule, completes_on_threads_with_random_delays) {
   unsigned seed = 0;
-  for_each_generator([&](const Generator& generator, int v) {
+  for_each_generator([&](const ScheduleGenerator& generator, int v) {
     for (const int p : {1, 2, 3, 4, 5})
       for (const int m : {1, 2, 3, 7}) {
         const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = v};
@@ -51,7 +51,7 @@ TEST(EverySchedule, completes_on_threads_with_random_delays) {
 }
 
 TEST(EverySchedule, is_valid_for_many_ranks_and_micro_batches) {
-  for_each_generator([](const Generator& generator, int v) {
+  for_each_generator([](const ScheduleGenerator& generator, int v) {
     for (int p = 13; p <= 32; p += loop_step)
       for (const int m : {1, p - 1, p + 1, 2 * p + 3, 64}) {
         const ScheduleShape shape{.ranks = p, .micro_batches = std::min(m, 64), .chunks = v};

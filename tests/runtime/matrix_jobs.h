@@ -122,7 +122,7 @@ struct MatrixCase {
 /// Calls visit(generator, v) for every generator that trains, with every number of chunks up to `most_chunks`.
 template <class Visit>
 void for_each_generator(int most_chunks, const Visit& visit) {
-  for (const Generator& generator : generators()) {
+  for (const ScheduleGenerator& generator : generators()) {
     if (generate(generator.name, {.chunks = generator.default_chunks}).is_forward_only()) continue;
     for (int v = generator.min_chunks; v <= std::min(most_chunks, generator.max_chunks); ++v)
       visit(std::string(generator.name), v);

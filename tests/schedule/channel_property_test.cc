@@ -34,7 +34,8 @@ Working any_working() {
   }
   // looped-bfs, more often than others, fills its channels.
   const std::size_t number = *rc::gen::inRange<std::size_t>(0, 2 * generators().size());
-  const Generator& generator = number < generators().size() ? generators()[number] : find_generator("looped-bfs");
+  const ScheduleGenerator& generator =
+      number < generators().size() ? generators()[number] : find_generator("looped-bfs");
   const ScheduleShape shape{.ranks = *rc::gen::inRange(2, 5),
                             .micro_batches = *rc::gen::inRange(1, 16),
                             .chunks = *rc::gen::inRange(generator.min_chunks, std::min(generator.max_chunks, 3) + 1)};

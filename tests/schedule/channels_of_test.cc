@@ -97,7 +97,7 @@ TEST(LeastPosts, a_rank_that_sends_everything_first_fills_the_channels) {
 /// The least posts of a generator's schedule. looped-bfs: rank 0 sends m messages before it takes one; then p channels
 /// have accepted 2n each, and p - 1 ranks have one that they cannot pass on. Interleaved groups of unequal size are
 /// sent and taken in different orders. All others need one post.
-void expect_posts(int least, const Generator& generator, const ScheduleShape& shape) {
+void expect_posts(int least, const ScheduleGenerator& generator, const ScheduleShape& shape) {
   const int p = shape.ranks;
   if (p == 1) {
     EXPECT_EQ(least, 0);
@@ -135,7 +135,7 @@ Links skipping(int stages) {
 }
 
 TEST(LeastPosts, of_every_generator_with_and_without_skip_links) {
-  for (const Generator& generator : generators())
+  for (const ScheduleGenerator& generator : generators())
     for (int v = generator.min_chunks; v <= std::min(generator.max_chunks, 3); ++v)
       for (int p = 1; p <= 6; p += loop_step)
         for (int m = 1; m <= 12; m += loop_step) {

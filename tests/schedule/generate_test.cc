@@ -44,7 +44,7 @@ TEST(Generate, forward_only) {
             "rank 1 |  .  1F0 1F1 1F2 1F3\n");
 }
 
-void expect_valid_within_its_bound(const Generator& generator, const ScheduleShape& shape) {
+void expect_valid_within_its_bound(const ScheduleGenerator& generator, const ScheduleShape& shape) {
   SCOPED_TRACE(say(generator.name, " p ", shape.ranks, " m ", shape.micro_batches, " v ", shape.chunks));
   const Schedule schedule = generate(generator.name, shape);
   const ValidateOptions bound{.links = {}, .activation_bound = generator.activation_bound(shape, {})};
@@ -62,7 +62,7 @@ void expect_valid_within_its_bound(const Generator& generator, const ScheduleSha
 }
 
 TEST(Generate, every_generator_is_valid_within_its_bound_for_every_shape) {
-  for (const Generator& generator : generators())
+  for (const ScheduleGenerator& generator : generators())
     for (int v = generator.min_chunks; v <= std::min(generator.max_chunks, 3); ++v)
       for (int p = 1; p <= 12; p += loop_step)
         for (int m = 1; m <= 24; ++m)
@@ -70,7 +70,8 @@ TEST(Generate, every_generator_is_valid_within_its_bound_for_every_shape) {
 }
 
 /// Expects that at C = 0 no rank idles on the span for longer than the formula of the generator's source.
-void expect_bubble_within_its_formula(const Generator& generator, const ScheduleShape& shape, const StageCosts& costs) {
+void expect_bubble_within_its_formula(const ScheduleGenerator& generator, const ScheduleShape& shape,
+                                      const StageCosts& costs) {
   const Simulation run =
       simulate(generate(generator.name, shape, {.costs = costs, .memory_limit = TimesOf1F1B{1}}), costs);
   const double busy = *std::max_element(run.busy.begin(), run.busy.end());
@@ -84,7 +85,7 @@ void expect_bubble_within_its_formula(const Generator& generator, const Schedule
 
 TEST(Generate, no_bubble_is_longer_than_its_formula) {
   const StageCosts equal = StageCosts::unit();
-  for (const Generator& generator : generators())
+  for (const ScheduleGenerator& generator : generators())
     for (int v = generator.min_chunks; generator.bubble_time && v <= std::min(generator.max_chunks, 3); ++v)
       for (int p = 1; p <= 16; p += loop_step)
         for (int m = 2 * p; m <= 64; ++m)
@@ -101,7 +102,7 @@ TEST(Generate, sequential_has_one_busy_rank_at_a_time) {
 
 TEST(Generate, lists_all_generators) {
   std::string names;
-  for (const Generator& generator : generators()) {
+  for (const ScheduleGenerator& generator : generators()) {
     names += std::string(generator.name) + " ";
     EXPECT_FALSE(generator.summary.empty());
     EXPECT_LE(generator.default_chunks, generator.max_chunks);
@@ -117,7 +118,7 @@ std::string refusal(std::string_view name, const ScheduleShape& shape) {
 }
 
 TEST(Generate, refuses_invalid_costs) {
-  for (const Generator& generator : generators()) {
+  for (const ScheduleGenerator& generator : generators()) {
     const ScheduleShape shape{.ranks = 2, .micro_batches = 4, .chunks = generator.default_chunks};
     const auto with = [&](const StageCosts& costs) {
       generate(generator.name, shape, {.costs = costs, .memory_limit = TimesOf1F1B{1}});

@@ -66,7 +66,7 @@ TEST(GenerateZeroBubble, one_rank_has_split_backwards_too) {
 /// p <= 16, m <= 64, m >= 2p, every mix of 1, 2 and 3 for F, I and W with W <= F: the domain of the paper's formulas.
 TEST(GenerateZeroBubble, idle_time_is_within_the_formula) {
   for (const char* name : {"1f1b-early", "zb-h1", "zb-h2"}) {
-    const Generator& generator = find_generator(name);
+    const ScheduleGenerator& generator = find_generator(name);
     for (int p = 1; p <= 16; p += loop_step)
       for (const int m : {2 * p, 2 * p + 1, 3 * p, 64}) {
         const ScheduleShape shape{.ranks = p, .micro_batches = m};

@@ -50,7 +50,7 @@ TEST(MemoryLimit, names_the_smallest_sufficient_limit) {
 }
 
 TEST(MemoryLimit, the_named_limit_is_sufficient) {
-  for (const Generator& generator : generators())
+  for (const ScheduleGenerator& generator : generators())
     for (const int m : {1, 3, 7, 8}) {
       const ScheduleShape shape{.ranks = 3, .micro_batches = m, .chunks = generator.default_chunks};
       const std::string text = error_text(generator.name, shape, TimesOf1F1B{0.01});
@@ -127,7 +127,7 @@ TEST(MemoryLimit, in_bytes_counts_each_stage_by_its_size) {
 }
 
 TEST(MemoryLimit, in_bytes_that_is_named_is_sufficient) {
-  for (const Generator& generator : generators()) {
+  for (const ScheduleGenerator& generator : generators()) {
     const ScheduleShape shape{.ranks = 3, .micro_batches = 7, .chunks = generator.default_chunks};
     if (generate(generator.name, shape).is_forward_only()) continue;  // it holds nothing
     std::vector<double> bytes;

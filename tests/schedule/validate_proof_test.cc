@@ -39,7 +39,7 @@ Schedule unpaired(Schedule schedule) {
 }
 
 Working any_generated() {
-  const Generator& generator = generators()[*rc::gen::inRange<std::size_t>(0, generators().size())];
+  const ScheduleGenerator& generator = generators()[*rc::gen::inRange<std::size_t>(0, generators().size())];
   const ScheduleShape shape{.ranks = *rc::gen::inRange(2, 5),
                             .micro_batches = *rc::gen::inRange(2, 6),
                             .chunks = *rc::gen::inRange(generator.min_chunks, std::min(generator.max_chunks, 3) + 1)};
@@ -183,7 +183,7 @@ TEST(ValidateProof, names_an_instruction_of_the_deadlock_after_a_swap) {
 }
 
 TEST(ValidateProof, agrees_with_the_interpreter_on_every_swap_in_small_schedules) {
-  for (const Generator& generator : generators())
+  for (const ScheduleGenerator& generator : generators())
     for (int v = generator.min_chunks; v <= std::min(generator.max_chunks, 2); ++v) {
       const ScheduleShape shape{.ranks = 3, .micro_batches = 3, .chunks = v};
       Working working{unpaired(lower(generate(generator.name, shape))), chain(3 * v)};

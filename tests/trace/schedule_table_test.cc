@@ -24,7 +24,7 @@ TEST(ScheduleTable, has_a_row_for_each_generator_with_chunks_if_it_permits_them)
     const std::vector<TableRow> rows = schedule_table({.ranks = 2, .micro_batches = 4, .chunks = chunks});
     ASSERT_EQ(rows.size(), generators().size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      const Generator& generator = generators()[i];
+      const ScheduleGenerator& generator = generators()[i];
       const bool takes = chunks && generator.min_chunks <= *chunks && generator.max_chunks >= *chunks;
       EXPECT_EQ(rows[i].schedule, generator.name);
       EXPECT_EQ(rows[i].shape.chunks, takes ? 3 : generator.default_chunks) << generator.name;

@@ -40,7 +40,7 @@ std::vector<double> parse_bytes_list(const std::string& text) {
 }  // namespace
 
 void ScheduleArgument::add_to(CLI::App& verb) {
-  const std::string names = listed(generators(), ", ", &Generator::name);
+  const std::string names = listed(generators(), ", ", &ScheduleGenerator::name);
   verb.add_option("--schedule,schedule", source_, "a schedule's name (" + names + ") or a .sched or CSV file")
       ->type_name("NAME|FILE");
   verb.add_option("--stages", stages_, "p, pipeline ranks; a schedule file contains its own")->type_name("P");
@@ -98,7 +98,7 @@ NamedSchedule ScheduleArgument::from_file(const StageCosts& costs) const {
 }
 
 NamedSchedule ScheduleArgument::from_generator(const StageCosts& costs) const {
-  const Generator& generator = find_generator(source_);
+  const ScheduleGenerator& generator = find_generator(source_);
   require<ConfigError>(stages_ && micro_batches_, "schedule '", source_, "' needs --stages P and --micro-batches M: ",
                        stages_          ? "--micro-batches is"
                        : micro_batches_ ? "--stages is"

@@ -54,7 +54,7 @@ class ScheduleCache {
 
   ScheduleRequest request_;
   std::string source_;
-  const Generator* generator_ = nullptr;  // null where none made the instructions
+  const ScheduleGenerator* generator_ = nullptr;  // null where none made the instructions
   Tuning tuning_;
   Schedule instructions_;  // for the full m, as generated or read
   Schedule training_;      // the same, with fused W's under WeightGradients::fused

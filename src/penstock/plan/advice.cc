@@ -171,7 +171,7 @@ class Advisor {
 
   /// A generator's schedule in the weight mode of the run; with the run's partition if it has the same number of
   /// stages.
-  std::optional<Attempt> attempt_with(const Generator& generator, int chunks) {
+  std::optional<Attempt> attempt_with(const ScheduleGenerator& generator, int chunks) {
     const ScheduleShape shape{instructions_.rank_count(), instructions_.micro_batches, chunks};
     const bool has_own_partition = instructions_.stage_count() == shape.ranks * chunks;
     const WeightGradients mode = weight_gradients_of(instructions_);
@@ -200,7 +200,7 @@ class Advisor {
     if (instructions_.stage_count() % p != 0) return std::nullopt;
     const int own = instructions_.stage_count() / p;
     std::optional<Attempt> best;
-    for (const Generator& generator : generators()) {
+    for (const ScheduleGenerator& generator : generators()) {
       if (generate(generator.name, {p, 1, generator.default_chunks}).is_forward_only()) continue;
       const int most = layers_ ? std::min({most_chunks, generator.max_chunks, layers_->sums.layers() / p}) : own;
       for (int chunks = layers_ ? generator.min_chunks : own; chunks <= most; ++chunks) {

@@ -48,7 +48,7 @@ Stages ranges_of(const StageLayers& layers, const LayerCosts& costs) {
 
 /// A generator with its settings.
 struct Attempt {
-  const Generator* generator = nullptr;
+  const ScheduleGenerator* generator = nullptr;
   ScheduleShape shape;
   MemoryLimit memory_limit = TimesOf1F1B{1};
 
@@ -224,19 +224,19 @@ class Candidates {
   StagePartitioner partitioner_;
 };
 
-std::vector<const Generator*> generators_of(const PlanConstraints& constraints) {
-  std::vector<const Generator*> chosen;
-  const auto trains = [](const Generator& generator) {
+std::vector<const ScheduleGenerator*> generators_of(const PlanConstraints& constraints) {
+  std::vector<const ScheduleGenerator*> chosen;
+  const auto trains = [](const ScheduleGenerator& generator) {
     return !generate(generator.name, {.ranks = 1, .micro_batches = 1, .chunks = generator.default_chunks})
                 .is_forward_only();
   };
   for (const std::string& name : constraints.schedules) {
-    const Generator& generator = find_generator(name);
+    const ScheduleGenerator& generator = find_generator(name);
     require<ConfigError>(trains(generator), "schedule '", name, "' only goes forward: a plan is for training");
     chosen.push_back(&generator);
   }
   if (constraints.schedules.empty())
-    for (const Generator& generator : generators())
+    for (const ScheduleGenerator& generator : generators())
       if (trains(generator)) chosen.push_back(&generator);
   return chosen;
 }
@@ -248,7 +248,8 @@ struct ChunkRange {
 };
 
 /// A stage has at least one layer.
-ChunkRange chunks_to_try(const Generator& generator, const LayerCosts& costs, const PlanConstraints& constraints) {
+ChunkRange chunks_to_try(const ScheduleGenerator& generator, const LayerCosts& costs,
+                         const PlanConstraints& constraints) {
   const auto layers = static_cast<std::int64_t>(costs.layers.size());
   const auto most_of = [&](int most) {
     return static_cast<int>(std::min<std::int64_t>({most, generator.max_chunks, layers / costs.ranks}));
@@ -295,7 +296,7 @@ struct Base {
 };
 
 /// The attempts with a generator: one for each memory limit that makes a different schedule.
-std::vector<Base> bases_of(const Generator& generator, const ScheduleShape& shape, const LayerCosts& costs,
+std::vector<Base> bases_of(const ScheduleGenerator& generator, const ScheduleShape& shape, const LayerCosts& costs,
                            const PlanConstraints& constraints) {
   std::vector<Base> bases;
   const StageCosts even = even_stages(costs, shape);
@@ -363,8 +364,8 @@ Planned make_plan(const LayerCosts& costs, const PlanConstraints& wanted) {
 
   Planned planned;
   std::vector<Outcome> outcomes;
-  const std::vector<const Generator*> chosen = generators_of(constraints);
-  for (const Generator* generator : chosen) {
+  const std::vector<const ScheduleGenerator*> chosen = generators_of(constraints);
+  for (const ScheduleGenerator* generator : chosen) {
     const int most = chunks_to_try(*generator, costs, constraints).most;
     if (most < std::min(generator->max_chunks, constraints.chunks.value_or(most_chunks)))
       planned.left_out.push_back(say(generator->name, " with ", std::max(most + 1, generator->min_chunks),
@@ -372,7 +373,7 @@ Planned make_plan(const LayerCosts& costs, const PlanConstraints& wanted) {
   }
   for (const int m : candidate_micro_batches(costs)) {
     Candidates candidates(costs, constraints, m);
-    for (const Generator* generator : chosen) {
+    for (const ScheduleGenerator* generator : chosen) {
       const ChunkRange chunks = chunks_to_try(*generator, costs, constraints);
       for (int v = chunks.least; v <= chunks.most; ++v) {
         const ScheduleShape shape{.ranks = costs.ranks, .micro_batches = m, .chunks = v};

@@ -27,7 +27,7 @@ std::string_view advice(std::string_view name) {
   return "";
 }
 
-void check_shape(const Generator& generator, const ScheduleShape& shape) {
+void check_shape(const ScheduleGenerator& generator, const ScheduleShape& shape) {
   require<ConfigError>(shape.ranks >= 1, "a schedule for ", shape.ranks, " ranks: at least 1 is needed");
   require<ConfigError>(shape.micro_batches >= 1, "a schedule for ", shape.micro_batches,
                        " micro-batches: at least 1 is needed");
@@ -45,7 +45,7 @@ void check_shape(const Generator& generator, const ScheduleShape& shape) {
 
 }  // namespace
 
-std::span<const Generator> generators() {
+std::span<const ScheduleGenerator> generators() {
   static const std::array table{
       sequential_generator, gpipe_generator, one_f_one_b_generator, early_one_f_one_b_generator, interleaved_generator,
       looped_bfs_generator, zb_h1_generator, zb_h2_generator,       zb_auto_generator,           zb_v_generator,
@@ -53,9 +53,9 @@ std::span<const Generator> generators() {
   return table;
 }
 
-const Generator* known_generator(std::string_view name) {
+const ScheduleGenerator* known_generator(std::string_view name) {
   const auto table = generators();
-  const auto found = std::ranges::find(table, name, &Generator::name);
+  const auto found = std::ranges::find(table, name, &ScheduleGenerator::name);
   return found == table.end() ? nullptr : &*found;
 }
 
@@ -65,16 +65,16 @@ bool is_schedule_file(const std::string& source) {
   return source.find_first_of("/.") != std::string::npos || std::filesystem::exists(source, ignored);
 }
 
-const Generator& find_generator(std::string_view name) {
-  if (const Generator* known = known_generator(name)) return *known;
+const ScheduleGenerator& find_generator(std::string_view name) {
+  if (const ScheduleGenerator* known = known_generator(name)) return *known;
   std::vector<std::string> names;
-  for (const Generator& generator : generators()) names.emplace_back(generator.name);
+  for (const ScheduleGenerator& generator : generators()) names.emplace_back(generator.name);
   throw ConfigError(
       say("no schedule is called '", name, "': did you mean '", nearest(name, names), "'? There are ", listed(names)));
 }
 
 Schedule generate(std::string_view name, const ScheduleShape& shape, const Tuning& tuning) {
-  const Generator& generator = find_generator(name);
+  const ScheduleGenerator& generator = find_generator(name);
   check_shape(generator, shape);
   require_memory_limit(tuning.memory_limit, tuning.costs);
   require_costs_fit(tuning.costs, shape.ranks * shape.chunks);

@@ -14,15 +14,15 @@ namespace penstock {
 /// The name of the default generator: "1f1b", or "interleaved" for more than one chunk per rank.
 std::string_view default_schedule(int chunks);
 /// All generators, in the order in which --help lists them. The table lives as long as the program.
-std::span<const Generator> generators();
+std::span<const ScheduleGenerator> generators();
 /// The generator called `name`, or null if there is none.
-const Generator* known_generator(std::string_view name);
+const ScheduleGenerator* known_generator(std::string_view name);
 /// Whether `source`, a user's name of a schedule, is the path of a file and not the name of a generator: no
 /// generator has this name, and it contains a '/' or '.' or there is such a file.
 bool is_schedule_file(const std::string& source);
 /// The generator called `name`. Throws ConfigError, which suggests the nearest name and lists all, if
 /// there is none.
-const Generator& find_generator(std::string_view name);
+const ScheduleGenerator& find_generator(std::string_view name);
 /// The schedule that the generator `name` makes: compute instructions only, not lowered. Throws ConfigError for an
 /// unknown name, and for a shape or a tuning out of range. `tuning` matters only to generators with
 /// fits_limit.

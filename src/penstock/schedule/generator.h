@@ -25,7 +25,7 @@ struct Tuning {
 };
 
 /// One way to order the instructions of a step, and its properties.
-struct Generator {
+struct ScheduleGenerator {
   std::string_view name;     // "1f1b"
   std::string_view summary;  // one line for --help, with its source
   /// Call generate() instead, which checks the shape and the tuning before.

@@ -60,7 +60,7 @@ StepFigures simulated_figures(const Schedule& schedule, const StageCosts& costs)
 
 std::vector<TableRow> schedule_table(const TableShape& shape) {
   std::vector<TableRow> rows;
-  for (const Generator& generator : generators()) {
+  for (const ScheduleGenerator& generator : generators()) {
     const int chunks = shape.chunks.value_or(generator.default_chunks);
     const bool takes = chunks >= generator.min_chunks && chunks <= generator.max_chunks;
     const ScheduleShape own{shape.ranks, shape.micro_batches, takes ? chunks : generator.default_chunks};

@@ -76,7 +76,7 @@ std::vector<int> hold_all(const ScheduleShape& shape, const Tuning&) {
 
 }  // namespace
 
-constinit const Generator sequential_generator{
+constinit const ScheduleGenerator sequential_generator{
     .name = "sequential",
     .summary = "one rank works at a time: the naive baseline",
     .generate = sequential,
@@ -86,7 +86,7 @@ constinit const Generator sequential_generator{
     .message_formula = "2(p-1)m",
 };
 
-constinit const Generator gpipe_generator{
+constinit const ScheduleGenerator gpipe_generator{
     .name = "gpipe",
     .summary = "all forwards, then all backwards (Huang et al., arXiv 1811.06965)",
     .generate = gpipe,
@@ -97,7 +97,7 @@ constinit const Generator gpipe_generator{
     .message_formula = "2(p-1)m",
 };
 
-constinit const Generator one_f_one_b_generator{
+constinit const ScheduleGenerator one_f_one_b_generator{
     .name = "1f1b",
     .summary = "one forward, one backward (PipeDream-Flush; Narayanan et al., arXiv 2006.09503)",
     .generate = one_f_one_b,

@@ -37,7 +37,7 @@ double forward_only_bubble_time(const ScheduleShape& shape, const StageCosts& co
 
 }  // namespace
 
-constinit const Generator forward_only_generator{
+constinit const ScheduleGenerator forward_only_generator{
     .name = "forward-only",
     .summary = "inference and evaluation: no backward",
     .generate = forward_only,

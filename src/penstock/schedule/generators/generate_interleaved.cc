@@ -254,7 +254,7 @@ std::vector<int> hold_warm_up(const ScheduleShape& shape, const Tuning&) {
 
 }  // namespace
 
-constinit const Generator interleaved_generator{
+constinit const ScheduleGenerator interleaved_generator{
     .name = "interleaved",
     .summary = "1F1B over several stages per rank (Narayanan et al., arXiv 2104.04473)",
     .generate = interleaved,

@@ -34,7 +34,7 @@ std::vector<int> hold_all_of_every_chunk(const ScheduleShape& shape, const Tunin
 
 }  // namespace
 
-constinit const Generator looped_bfs_generator{
+constinit const ScheduleGenerator looped_bfs_generator{
     .name = "looped-bfs",
     .summary = "all forwards, chunk after chunk, then all backwards (Lamy-Poirier, arXiv 2211.05953)",
     .generate = looped_bfs,

@@ -259,7 +259,7 @@ double v_min_bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
 
 }  // namespace
 
-constinit const Generator v_half_generator{
+constinit const ScheduleGenerator v_half_generator{
     .name = "v-half",
     .summary = "half of 1F1B's activations: two chunks per rank in a V (Qi et al., arXiv 2405.15362)",
     .generate = v_half,
@@ -273,7 +273,7 @@ constinit const Generator v_half_generator{
     .message_formula = "4(p-1)m",
 };
 
-constinit const Generator v_min_generator{
+constinit const ScheduleGenerator v_min_generator{
     .name = "v-min",
     .summary = "a third of 1F1B's activations: two chunks per rank in a V (Qi et al., arXiv 2405.15362)",
     .generate = v_min,

@@ -221,7 +221,7 @@ double dualpipe_v_bubble_time(const ScheduleShape& shape, const StageCosts& cost
 
 }  // namespace
 
-constinit const Generator zb_v_generator{
+constinit const ScheduleGenerator zb_v_generator{
     .name = "zb-v",
     .summary = "zero bubble in 1F1B's memory: two chunks per rank in a V (Qi et al., arXiv 2401.10241)",
     .generate = zb_v,
@@ -235,7 +235,7 @@ constinit const Generator zb_v_generator{
     .message_formula = "4(p-1)m",
 };
 
-constinit const Generator dualpipe_v_generator{
+constinit const ScheduleGenerator dualpipe_v_generator{
     .name = "dualpipe-v",
     .summary = "overlapped pairs of forward and backward on a V (cut-in-half of DualPipe, arXiv 2412.19437)",
     .generate = dualpipe_v,

@@ -41,7 +41,7 @@ ActivationCap cap_of(const ScheduleShape& shape, const Tuning& tuning) {
 }
 
 /// Whether every stage of `generator` stays within the cap.
-bool is_permitted(const Generator& generator, const ScheduleShape& shape, const Tuning& tuning,
+bool is_permitted(const ScheduleGenerator& generator, const ScheduleShape& shape, const Tuning& tuning,
                   const ActivationCap& cap) {
   const std::vector<int> bound = generator.activation_bound(shape, tuning);
   for (std::size_t s = 0; s < bound.size(); ++s)
@@ -60,7 +60,7 @@ std::vector<Schedule> ready_made(const ScheduleShape& shape, const Tuning& tunin
     early.orders[s.index()] = alternating_order(s, MicroBatch(shape.micro_batches), {.warm_up = warm_up, .lag = 0});
   }
   std::vector<Schedule> schedules{std::move(early)};
-  for (const Generator* generator : {&zb_h1_generator, &zb_h2_generator})
+  for (const ScheduleGenerator* generator : {&zb_h1_generator, &zb_h2_generator})
     if (is_permitted(*generator, shape, tuning, cap)) schedules.push_back(generator->generate(shape, tuning));
   return schedules;
 }
@@ -113,7 +113,7 @@ std::vector<int> hold_what_the_limit_admits(const ScheduleShape& shape, const Tu
 
 }  // namespace
 
-constinit const Generator zb_auto_generator{
+constinit const ScheduleGenerator zb_auto_generator{
     .name = "zb-auto",
     .summary = "fits costs and a memory limit: ZB-1p, ZB-2p (Qi et al., arXiv 2401.10241)",
     .generate = zb_auto,

@@ -80,7 +80,7 @@ double idle_between_gradients(const ScheduleShape& shape, const StageCosts& cost
 
 }  // namespace
 
-constinit const Generator early_one_f_one_b_generator{
+constinit const ScheduleGenerator early_one_f_one_b_generator{
     .name = "1f1b-early",
     .summary = "1f1b whose input gradients leave before the weight gradients are computed",
     .generate = early_one_f_one_b,
@@ -91,7 +91,7 @@ constinit const Generator early_one_f_one_b_generator{
     .message_formula = "2(p-1)m",
 };
 
-constinit const Generator zb_h1_generator{
+constinit const ScheduleGenerator zb_h1_generator{
     .name = "zb-h1",
     .summary = "weight gradients fill the bubble, memory of 1f1b (Qi et al., arXiv 2401.10241)",
     .generate = zb_h1,
@@ -102,7 +102,7 @@ constinit const Generator zb_h1_generator{
     .message_formula = "2(p-1)m",
 };
 
-constinit const Generator zb_h2_generator{
+constinit const ScheduleGenerator zb_h2_generator{
     .name = "zb-h2",
     .summary = "no bubble if F, I and W cost the same, memory of two 1f1b (Qi et al., arXiv 2401.10241)",
     .generate = zb_h2,

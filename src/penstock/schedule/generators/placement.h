@@ -11,20 +11,20 @@ namespace penstock {
 
 // The file of each describes its order, with a drawing, and its properties.
 
-extern const Generator sequential_generator;         // generate_1f1b.cc
-extern const Generator gpipe_generator;              // generate_1f1b.cc
-extern const Generator one_f_one_b_generator;        // generate_1f1b.cc
-extern const Generator early_one_f_one_b_generator;  // generate_zb_h.cc
-extern const Generator interleaved_generator;        // generate_interleaved.cc
-extern const Generator looped_bfs_generator;         // generate_looped_bfs.cc
-extern const Generator zb_h1_generator;              // generate_zb_h.cc
-extern const Generator zb_h2_generator;              // generate_zb_h.cc
-extern const Generator zb_auto_generator;            // generate_zb_auto.cc
-extern const Generator zb_v_generator;               // generate_v_phases.cc
-extern const Generator v_half_generator;             // generate_v_block.cc
-extern const Generator v_min_generator;              // generate_v_block.cc
-extern const Generator dualpipe_v_generator;         // generate_v_phases.cc
-extern const Generator forward_only_generator;       // generate_forward_only.cc
+extern const ScheduleGenerator sequential_generator;         // generate_1f1b.cc
+extern const ScheduleGenerator gpipe_generator;              // generate_1f1b.cc
+extern const ScheduleGenerator one_f_one_b_generator;        // generate_1f1b.cc
+extern const ScheduleGenerator early_one_f_one_b_generator;  // generate_zb_h.cc
+extern const ScheduleGenerator interleaved_generator;        // generate_interleaved.cc
+extern const ScheduleGenerator looped_bfs_generator;         // generate_looped_bfs.cc
+extern const ScheduleGenerator zb_h1_generator;              // generate_zb_h.cc
+extern const ScheduleGenerator zb_h2_generator;              // generate_zb_h.cc
+extern const ScheduleGenerator zb_auto_generator;            // generate_zb_auto.cc
+extern const ScheduleGenerator zb_v_generator;               // generate_v_phases.cc
+extern const ScheduleGenerator v_half_generator;             // generate_v_block.cc
+extern const ScheduleGenerator v_min_generator;              // generate_v_block.cc
+extern const ScheduleGenerator dualpipe_v_generator;         // generate_v_phases.cc
+extern const ScheduleGenerator forward_only_generator;       // generate_forward_only.cc
 
 /// A schedule without instructions, with stage s on rank s mod p: chunk c of rank r is stage c*p + r.
 Schedule placed_round_robin(std::string_view name, const ScheduleShape& shape);
