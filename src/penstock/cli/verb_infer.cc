@@ -167,11 +167,11 @@ std::vector<Tokens> tokens_of(const InferFlags& flags, const Vocabulary& vocabul
 
 void infer_text(Pipeline& pipeline, const InferFlags& flags, const std::vector<Tokens>& prompts,
                 const Vocabulary& vocabulary, Report& report) {
-  const Generated generated = generate(pipeline, prompts,
-                                       {.tokens = *flags.generate,
-                                        .context = gpt_options(flags.job.network).context,
-                                        .sampling = {.temperature = flags.temperature, .top_k = flags.top_k},
-                                        .seed = flags.job.pipeline.seed});
+  Generator generator(pipeline, {.tokens = *flags.generate,
+                                 .context = gpt_options(flags.job.network).context,
+                                 .sampling = {.temperature = flags.temperature, .top_k = flags.top_k},
+                                 .seed = flags.job.pipeline.seed});
+  const Generated generated = generator.generate(prompts);
   report.json["texts"] = Json::array();
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const std::string text = vocabulary.decode(generated.sequences[i]);

@@ -28,6 +28,10 @@ class SequenceMemory {
   /// The tensors of the running call (RandomPlace::call). The reference is valid until the session ends.
   std::vector<torch::Tensor>& of_call();
 
+  /// Whether the caller reads only the outputs at the last position of each sequence (InferOptions::last_position): a
+  /// network may then compute only these, [n, 1, ...].
+  bool wants_last_position = false;
+
  private:
   std::map<std::string, std::vector<torch::Tensor>, std::less<>> by_call_;
 };

@@ -35,6 +35,8 @@ struct InferOptions {
   ReplicaInput replicas = ReplicaInput::share;
   int micro_batches = 0;  // per replica, at most PipelineOptions::micro_batches; 0: as many as those
   std::optional<InferenceSession> session = std::nullopt;  // none: layers keep no state after the call
+  /// In a session: language models may return the logits of the last position only, [n, 1, V] instead of [n, T, V].
+  bool last_position = false;
 };
 
 /// Shared by the ranks that write the outputs and the caller who reads them. Thread-safe.

@@ -206,9 +206,11 @@ std::shared_ptr<StepJob> JobFactory::inference(const Tensors& inputs, const Infe
               .layout = BatchLayout({.samples = rows, .replicas = sharers, .micro_batches = wanted}),
               .inputs = inputs,
               .ready = DeviceEvents::of(inputs)};
-  job.inference = Inference{options.broadcast, options.replicas, std::nullopt,
-                            std::make_shared<InferState>(expected_outputs(next_step_, options))};
-  if (options.session) job.inference->session = options.session->state_->id;
+  job.inference = Inference{.broadcast = options.broadcast,
+                            .replicas = options.replicas,
+                            .session = options.session ? std::optional(options.session->state_->id) : std::nullopt,
+                            .last_position = options.last_position,
+                            .state = std::make_shared<InferState>(expected_outputs(next_step_, options))};
   ++next_step_;
   return scheduled(std::move(job));
 }

@@ -165,6 +165,7 @@ struct Inference {
   bool broadcast = false;
   ReplicaInput replicas = ReplicaInput::share;
   std::optional<std::uint64_t> session;
+  bool last_position = false;
   std::shared_ptr<InferState> state;
 };
 

@@ -245,7 +245,9 @@ Stage& StepExecutor::stage(StageId id) const {
 
 SequenceMemory* StepExecutor::memory_of(const Stage& stage, MicroBatch micro_batch) {
   if (!job_->inference || !job_->inference->session) return nullptr;
-  return &sessions_[*job_->inference->session][{stage.id(), micro_batch}];
+  SequenceMemory& memory = sessions_[*job_->inference->session][{stage.id(), micro_batch}];
+  memory.wants_last_position = job_->inference->last_position;
+  return &memory;
 }
 
 // The first step is observed, too: LibTorch warns where memory of a later step is freed whose allocation was not.

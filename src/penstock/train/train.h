@@ -2,7 +2,7 @@
 #pragma once
 
 #include "penstock/train/checkpoint_hook.h"
-#include "penstock/train/generate.h"
+#include "penstock/train/generator.h"
 #include "penstock/train/hook.h"
 #include "penstock/train/hooks.h"
 #include "penstock/train/lr_schedule.h"
