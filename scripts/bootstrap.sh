@@ -64,7 +64,7 @@ need_tool git git --version
 need_tool python3 python3 --version
 
 libraries=(zlib1g-dev libcli11-dev nlohmann-json3-dev libspdlog-dev libxxhash-dev libgtest-dev librapidcheck-dev
-  libtomlplusplus-dev)
+  libtomlplusplus-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev)
 torch=""
 if [[ $want_torch == yes ]]; then
   libraries+=(libopenmpi-dev openmpi-bin libblis-serial-dev)

@@ -1,11 +1,14 @@
-"""Finds a Python that imports torch: $PENSTOCK_PYTHON, the one that runs the test, or that of build/venv."""
+"""Finds a Python that imports torch: $PENSTOCK_PYTHON, the one that runs the test, or that of build/venv or
+build/hf/venv."""
 import functools
 import importlib
 import os
 import subprocess
 import sys
 
-VENV = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "venv", "bin", "python")
+BUILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build")
+VENV = os.path.join(BUILD, "venv", "bin", "python")
+HF = os.path.join(BUILD, "hf")  # made by tools/fetch_smollm2.py
 NONE = "no Python here imports {}; PENSTOCK_PYTHON can name one that does"
 SKIPPED = 77
 
@@ -13,7 +16,8 @@ SKIPPED = 77
 @functools.cache
 def torch_python(modules="torch.distributed.run"):
     """Its path; none if there is none. `modules` as in an import statement."""
-    for python in (os.environ.get("PENSTOCK_PYTHON", ""), sys.executable, VENV):
+    for python in (os.environ.get("PENSTOCK_PYTHON", ""), sys.executable, VENV,
+                   os.path.join(HF, "venv", "bin", "python")):
         try:
             if python and subprocess.run([python, "-c", "import " + modules], capture_output=True).returncode == 0:
                 return python

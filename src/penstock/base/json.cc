@@ -174,6 +174,11 @@ std::string StrictValue::text() const {
   return value_->get<std::string>();
 }
 
+bool StrictValue::boolean() const {
+  require<DataError>(value_->is_boolean(), place(), " is neither true nor false");
+  return value_->get<bool>();
+}
+
 std::string StrictValue::lines() const {
   std::string text;
   for (const StrictValue& line : list()) text += line.text() + "\n";

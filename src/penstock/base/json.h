@@ -36,7 +36,7 @@ nlohmann::json parse_strictly(std::string_view text, std::string_view what);
 /// The lines of `text`, which ends with a line break, as a JSON list: it is easier to read than one string.
 nlohmann::ordered_json lines_of(const std::string& text);
 
-/// A value of a document and its path. All functions but has() and place() throw DataError if the value is not of the
+/// A value of a document and its path. All functions but has(), has_value() and place() throw DataError if the value is not of the
 /// required kind. Refers to the document and to `what`, which must outlive it.
 class StrictValue {
  public:
@@ -45,6 +45,8 @@ class StrictValue {
   /// A member of an object.
   StrictValue operator[](const char* key) const;
   bool has(const char* key) const { return value_->is_object() && value_->contains(key); }
+  /// The same, and the member is not null.
+  bool has_value(const char* key) const { return has(key) && !value_->at(key).is_null(); }
   /// Requires that the value is an object without other members.
   void require_members(const std::vector<const char*>& known) const;
 
@@ -55,6 +57,7 @@ class StrictValue {
   /// All members of an object, by their names.
   std::vector<std::pair<std::string, StrictValue>> members() const;
   std::string text() const;
+  bool boolean() const;
   /// The text from a list of its lines: the inverse of lines_of().
   std::string lines() const;
   /// A number that is finite and not negative.

@@ -1,0 +1,22 @@
+# What tokenizers need: regular expressions, normal forms of Unicode, SentencePiece. Makes the target
+# penstock::text_libraries, and sets PENSTOCK_MISSING_TEXT_LIBRARIES, the packages that are missing. Also part of the
+# installed package.
+set(PENSTOCK_MISSING_TEXT_LIBRARIES "")
+set(penstock_text_packages libpcre2-dev libutf8proc-dev libsentencepiece-dev)
+set(penstock_text_headers pcre2.h utf8proc.h sentencepiece_processor.h)
+set(penstock_text_names pcre2-8 utf8proc sentencepiece)
+if(NOT TARGET penstock::text_libraries)
+  add_library(penstock::text_libraries INTERFACE IMPORTED)
+  foreach(package header name IN ZIP_LISTS penstock_text_packages penstock_text_headers penstock_text_names)
+    string(MAKE_C_IDENTIFIER PENSTOCK_${name} variable)
+    find_path(${variable}_HEADERS ${header})
+    find_library(${variable}_LIBRARY ${name})
+    mark_as_advanced(${variable}_HEADERS ${variable}_LIBRARY)
+    if(${variable}_HEADERS AND ${variable}_LIBRARY)
+      target_include_directories(penstock::text_libraries SYSTEM INTERFACE ${${variable}_HEADERS})
+      target_link_libraries(penstock::text_libraries INTERFACE ${${variable}_LIBRARY})
+    else()
+      list(APPEND PENSTOCK_MISSING_TEXT_LIBRARIES ${package})
+    endif()
+  endforeach()
+endif()
