@@ -10,6 +10,7 @@
 namespace penstock::job_logs_test {
 namespace {
 
+using namespace launch;
 namespace fs = std::filesystem;
 
 class JobLogsTest : public testing::Test {

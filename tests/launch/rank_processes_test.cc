@@ -12,6 +12,7 @@
 namespace penstock::rank_processes_test {
 namespace {
 
+using namespace launch;
 namespace fs = std::filesystem;
 
 TEST(ExitCode, largest_status_of_own_failures) {

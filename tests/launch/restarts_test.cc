@@ -13,6 +13,7 @@
 namespace penstock::restarts_test {
 namespace {
 
+using namespace launch;
 using Decision = RestartLimit::Decision;
 
 CheckpointPlace at(std::int64_t step, std::int64_t attempt = 1) { return {"run/a step", step, attempt}; }

@@ -18,6 +18,8 @@
 namespace penstock {
 namespace {
 
+using namespace launch;
+
 struct LaunchFlags {
   RankJob job;
   std::string log_folder = "log_output";

@@ -17,7 +17,7 @@
 #include "penstock/base/process.h"
 #include "penstock/base/text.h"
 
-namespace penstock {
+namespace penstock::launch {
 namespace {
 
 namespace fs = std::filesystem;
@@ -167,4 +167,4 @@ std::vector<std::string> last_lines(const fs::path& path, std::size_t count) {
   return lines;
 }
 
-}  // namespace penstock
+}  // namespace penstock::launch

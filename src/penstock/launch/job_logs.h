@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-namespace penstock {
+namespace penstock::launch {
 
 enum class LogLayout { rank, worker };
 
@@ -61,4 +61,4 @@ std::jthread show_logs(const JobLogs& logs, int ranks, ShownRanks shown);
 /// The last lines of a file, at most `count`; empty if it cannot be read. The last one may be unfinished.
 std::vector<std::string> last_lines(const std::filesystem::path& path, std::size_t count);
 
-}  // namespace penstock
+}  // namespace penstock::launch

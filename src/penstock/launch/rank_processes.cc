@@ -27,7 +27,7 @@
 #include "penstock/base/stop_signals.h"
 #include "penstock/transport/joining/launch_environment.h"
 
-namespace penstock {
+namespace penstock::launch {
 namespace {
 
 constexpr int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT}, passed_signals[] = {SIGUSR1, SIGUSR2};
@@ -281,4 +281,4 @@ int exit_code_of(const std::vector<Ending>& endings) {
   return before != 0 ? before : afterwards;
 }
 
-}  // namespace penstock
+}  // namespace penstock::launch

@@ -8,7 +8,7 @@
 
 #include "penstock/launch/job_logs.h"
 
-namespace penstock {
+namespace penstock::launch {
 
 struct RankJob {
   std::vector<std::string> program = {};  // what every rank runs: a program, looked up in PATH, and its arguments
@@ -71,4 +71,4 @@ std::optional<Ending> first_failure(const std::vector<Ending>& endings);
 /// else of those that failed afterwards; 0 if there are none.
 int exit_code_of(const std::vector<Ending>& endings);
 
-}  // namespace penstock
+}  // namespace penstock::launch

@@ -18,7 +18,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/json.h"
 
-namespace penstock {
+namespace penstock::launch {
 
 std::vector<CheckpointPlace> complete_checkpoints(const std::string& folder) {
   std::vector<CheckpointPlace> complete;
@@ -107,4 +107,4 @@ std::vector<std::string> resuming_arguments(const std::vector<std::string>& argu
   return resuming;
 }
 
-}  // namespace penstock
+}  // namespace penstock::launch

@@ -8,7 +8,7 @@
 
 #include "penstock/checkpoint/checkpoint_reader.h"
 
-namespace penstock {
+namespace penstock::launch {
 
 /// The complete checkpoints in `folder`, newest first; none if it is empty or cannot be read. Their tensors are not
 /// read: a damaged one counts as complete here, and the training that resumes skips it.
@@ -67,4 +67,4 @@ TrainSettings read_train_settings(const std::vector<std::string>& arguments);
 std::vector<std::string> resuming_arguments(const std::vector<std::string>& arguments, const TrainSettings& settings,
                                             bool has_progress);
 
-}  // namespace penstock
+}  // namespace penstock::launch
