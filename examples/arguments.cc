@@ -78,14 +78,14 @@ Arguments& Arguments::add_choices(const std::string& name, std::vector<std::stri
 
 void Arguments::parse(int argc, char** argv) {
   CLI::App& app = parser_->app;
-  penstock::refuse_huge_numbers(app);
+  penstock::cli::refuse_huge_numbers(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     if (should_log()) app.exit(help);
     std::exit(0);
   } catch (const CLI::ParseError& error) {
-    if (should_log()) std::cerr << app.get_name() << ": " << penstock::complaint_about(app, error) << std::endl;
+    if (should_log()) std::cerr << app.get_name() << ": " << penstock::cli::complaint_about(app, error) << std::endl;
     std::exit(2);
   }
 }

@@ -15,7 +15,7 @@ std::vector<std::string> arguments_with(const std::string& text, bool is_stored 
   ConfiguredVerb configured;
   std::string program = "program", verb = "run";
   char* arguments[] = {program.data(), verb.data()};
-  ConfiguredLine line(configured.program, {2, arguments});
+  cli::ConfiguredLine line(configured.program, {2, arguments});
   line.read({"run.toml", text, is_stored});
   const CommandLine whole = line.arguments();
   return {whole.arguments + 2, whole.arguments + whole.count};

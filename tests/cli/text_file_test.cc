@@ -14,6 +14,7 @@
 namespace penstock::text_file_test {
 namespace {
 
+using namespace cli;
 namespace fs = std::filesystem;
 
 class TextFile : public testing::Test {

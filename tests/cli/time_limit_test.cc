@@ -11,7 +11,7 @@
 namespace penstock::test::time_limit_test {
 namespace {
 
-double parsed(const char* text) { return parse_time_limit("--max-time", text); }
+double parsed(const char* text) { return cli::parse_time_limit("--max-time", text); }
 
 TEST(TimeLimit, has_the_meaning_that_slurm_gives_to_it) {
   EXPECT_EQ(parsed("11:30:00"), 41400);
@@ -55,9 +55,9 @@ TEST(TimeLimit, other_texts_are_refused) {
 TEST(TimeLimit, text_is_parsed_again) {
   const double longest = parsed("999999:59:59"), longest_days = parsed("41665-23:59:59");
   for (const double seconds : {1.0, 59.0, 60.0, 3599.0, 3600.0, 90061.0, 1e6, longest, longest_days})
-    EXPECT_EQ(parsed(time_limit_text(seconds).c_str()), seconds);
-  EXPECT_EQ(time_limit_text(3599.2), "1:00:00");
-  EXPECT_EQ(time_limit_text(-5), "0:00:01");
+    EXPECT_EQ(parsed(cli::time_limit_text(seconds).c_str()), seconds);
+  EXPECT_EQ(cli::time_limit_text(3599.2), "1:00:00");
+  EXPECT_EQ(cli::time_limit_text(-5), "0:00:01");
 }
 
 }  // namespace

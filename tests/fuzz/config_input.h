@@ -27,8 +27,8 @@ struct ConfiguredVerb {
     verb->add_option("--widths", widths)->delimiter(',');
     verb->add_flag("--shuffle,!--no-shuffle", shuffle)->default_str("true");
     verb->add_option("--augment", augment)->expected(0, 1)->type_name("TEXT");
-    add_config_flags(*verb);
-    refuse_huge_numbers(program);
+    cli::add_config_flags(*verb);
+    cli::refuse_huge_numbers(program);
   }
 
   CLI::App program{"", "program"};
@@ -45,7 +45,7 @@ inline void try_config(std::string_view text) {
   static ConfiguredVerb configured;
   std::string program = "program", verb = "run";
   char* arguments[] = {program.data(), verb.data()};
-  ConfiguredLine line(configured.program, {2, arguments});
+  cli::ConfiguredLine line(configured.program, {2, arguments});
   try {
     // A first byte of 's' stands for settings that are stored with a checkpoint.
     const bool is_stored = text.starts_with("s");
@@ -56,7 +56,7 @@ inline void try_config(std::string_view text) {
     const std::string_view message = error.what();
     require<InternalError>(message.starts_with("run.toml:") && is_plain_text(message), "no line of text: ", message);
   } catch (const CLI::ParseError& error) {
-    const std::string message = complaint_about(configured.program, error);
+    const std::string message = cli::complaint_about(configured.program, error);
     require<InternalError>(message.find('\n') == std::string::npos, "no line of text: ", message);
   }
 }

@@ -10,7 +10,7 @@
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/value_flags.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 constexpr const char* settings_file = "train.toml";
@@ -172,4 +172,4 @@ std::vector<CheckpointText> texts_of_run(const std::string& settings, const Pipe
   return texts;
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -12,7 +12,7 @@
 #include "penstock/cli/weight_file.h"
 #include "penstock/train/checkpoint_hook.h"
 
-namespace penstock {
+namespace penstock::cli {
 
 /// The value of --resume that starts anew if there is no checkpoint.
 inline constexpr const char* resume_if_possible = "auto";
@@ -74,4 +74,4 @@ void keep_recorded_bits(const RecordedRun& recorded, JobFlags& flags);
 /// The small files that are stored with a checkpoint: the settings, and the kernels if they are tuned.
 std::vector<CheckpointText> texts_of_run(const std::string& settings, const Pipeline& pipeline);
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -10,7 +10,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 /// The type names of numeric options in the help: CLI11's and ours.
@@ -154,4 +154,4 @@ void require_known_verb(const CLI::App& app, const CommandLine& line) {
   }
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

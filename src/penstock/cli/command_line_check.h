@@ -7,7 +7,7 @@
 
 #include "penstock/base/process.h"
 
-namespace penstock {
+namespace penstock::cli {
 
 /// Sets the heading in the help for options that are added to `app` from now on. Returns `app`.
 CLI::App& in_theme(CLI::App& app, const std::string& theme);
@@ -28,4 +28,4 @@ std::string removal_of(const std::string& flag);
 /// nearest one, and for a missing verb, listing all.
 void require_known_verb(const CLI::App& app, const CommandLine& line);
 
-}  // namespace penstock
+}  // namespace penstock::cli

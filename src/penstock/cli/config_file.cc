@@ -14,7 +14,7 @@
 #include "penstock/cli/command_line_check.h"
 #include "penstock/transport/joining/launch_environment.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -276,4 +276,4 @@ bool print_config_instead(const CLI::App& verb) {
   return true;
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -11,7 +11,7 @@
 
 #include "penstock/base/process.h"
 
-namespace penstock {
+namespace penstock::cli {
 
 /// Adds --config and --print-config to `verb`. What it does must be set by set_work() (verbs.h).
 void add_config_flags(CLI::App& verb);
@@ -65,4 +65,4 @@ std::string changed_flags(const CLI::App& verb, const std::set<std::string>& nam
 /// returns true; else returns false. A flag without a value becomes a comment.
 bool print_config_instead(const CLI::App& verb);
 
-}  // namespace penstock
+}  // namespace penstock::cli

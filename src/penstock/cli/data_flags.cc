@@ -10,7 +10,7 @@
 #include "penstock/base/text.h"
 #include "penstock/train/trainer.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 /// The help text of --augment.
@@ -188,4 +188,4 @@ Loaders make_loaders(DataSets sets, const DataFlags& flags, const ModelFlags& mo
   return loaders;
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -11,7 +11,7 @@
 #include "penstock/data/data.h"
 #include "penstock/pipeline/pipeline.h"
 
-namespace penstock {
+namespace penstock::cli {
 
 struct DataFlags {
   std::string directory;
@@ -59,4 +59,4 @@ Batch sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& 
 Loaders make_loaders(DataSets sets, const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading,
                      const Pipeline& pipeline);
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -9,7 +9,7 @@
 #include "penstock/schedule/schedule.h"
 #include "penstock/trace/trace.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 std::string names_of(const Graph& graph, const std::vector<ValueRef>& values) {
@@ -93,4 +93,4 @@ void dump(const Pipeline& pipeline, const std::string& directory) {
     write_text(directory + "/schedule.svg", schedule_svg(schedule, StageCosts::unit()));
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

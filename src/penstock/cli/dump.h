@@ -5,7 +5,7 @@
 
 #include "penstock/pipeline/pipeline.h"
 
-namespace penstock {
+namespace penstock::cli {
 
 /// The network, one line per node: name, kind, stage and rank, inputs.
 std::string graph_text(const Pipeline& pipeline);
@@ -21,4 +21,4 @@ void require_dump_place(const std::string& directory);
 /// executed) into `directory`, which is created if it is missing. Throws ConfigError if that is impossible.
 void dump(const Pipeline& pipeline, const std::string& directory);
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -11,7 +11,7 @@
 #include "penstock/model/stages.h"
 #include "penstock/world/rank_threads.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 /// Throws ConfigError if --plan contains layers that this network does not have, or lacks layers with parameters.
@@ -100,4 +100,4 @@ std::unique_ptr<Pipeline> Job::make_pipeline(const PipelineStart& start) {
   return pipeline;
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -11,7 +11,7 @@
 #include "penstock/cli/job_flags.h"
 #include "penstock/data/data.h"
 
-namespace penstock {
+namespace penstock::cli {
 
 /// What a verb does with its network.
 enum class Use {
@@ -59,4 +59,4 @@ class Job {
   World world_;
 };
 
-}  // namespace penstock
+}  // namespace penstock::cli

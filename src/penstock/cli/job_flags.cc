@@ -18,7 +18,7 @@
 #include "penstock/train/optimizers.h"
 #include "penstock/world/device.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 const Choices<Reduction> reductions = {{"mean", Reduction::mean}, {"sum", Reduction::sum}};
@@ -337,4 +337,4 @@ std::string banner(const JobFlags& flags, const Pipeline& pipeline) {
              flags.batch_size, world.replicas() > 1 ? say(" in all, ", share.size(), " per replica") : std::string());
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

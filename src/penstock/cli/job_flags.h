@@ -17,7 +17,7 @@
 #include "penstock/plan/plan_file.h"
 #include "penstock/transport/joining/launch_environment.h"
 
-namespace penstock {
+namespace penstock::cli {
 
 struct JobFlags {
   ModelFlags network;
@@ -69,4 +69,4 @@ nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeli
 /// One line of text: model, world, schedule, and the batch size per replica and in total.
 std::string banner(const JobFlags& flags, const Pipeline& pipeline);
 
-}  // namespace penstock
+}  // namespace penstock::cli

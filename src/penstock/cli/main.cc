@@ -9,7 +9,7 @@
 
 #include "penstock/cli/verbs.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 struct RuntimeVerb {
@@ -96,6 +96,6 @@ int run(CommandLine line) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::cli
 
-int main(int argc, char** argv) { return penstock::run({argc, argv}); }
+int main(int argc, char** argv) { return penstock::cli::run({argc, argv}); }

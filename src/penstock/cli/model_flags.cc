@@ -9,7 +9,7 @@
 #include "penstock/base/text.h"
 #include "penstock/zoo/zoo.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -258,4 +258,4 @@ nlohmann::ordered_json settings_of(const ModelFlags& flags) {
   return settings;
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -14,7 +14,7 @@
 #include "penstock/model/model.h"
 #include "penstock/zoo/gpt.h"
 
-namespace penstock {
+namespace penstock::cli {
 
 /// Defaults of two flags of the model gpt. A verb may change them before it calls add_to.
 struct GptDefaults {
@@ -71,4 +71,4 @@ std::string describe(const ModelFlags& flags);
 /// The same as JSON: {"model": "resnet50", "dataset": "cifar10", ...}.
 nlohmann::ordered_json settings_of(const ModelFlags& flags);
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -10,7 +10,7 @@
 #include "penstock/cli/text_file.h"
 #include "penstock/plan/plan.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 constexpr std::size_t shown_candidates = 24;
@@ -86,4 +86,4 @@ void PlanOutput::write(const Planned& planned) const {
   if (!json.empty()) write_text(json, to_json(planned));
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

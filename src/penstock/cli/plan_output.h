@@ -7,7 +7,7 @@
 
 #include "penstock/plan/planner.h"
 
-namespace penstock {
+namespace penstock::cli {
 
 struct PlanOutput {
   std::string output;
@@ -20,4 +20,4 @@ struct PlanOutput {
   void write(const Planned& planned) const;
 };
 
-}  // namespace penstock
+}  // namespace penstock::cli

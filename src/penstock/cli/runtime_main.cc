@@ -10,7 +10,7 @@
 #include "penstock/cli/verbs.h"
 #include "penstock/world/failures.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 /// The file that --config names; none if it is not given. Throws DataError for a file that cannot be read or has more
@@ -72,12 +72,12 @@ void set_work(CLI::App& verb, int& exit_code, const std::function<int()>& work) 
   });
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli
 
 int main(int argc, char** argv) {
   penstock::exit_without_destroying_libraries();
-  const int code = penstock::run({argc, argv});
+  const int code = penstock::cli::run({argc, argv});
   // After a failure a rank may still run code that never returns, so its objects must not be destroyed.
-  if (code == static_cast<int>(penstock::ExitCode::failed)) penstock::exit_at_once(code);
+  if (code == static_cast<int>(penstock::cli::ExitCode::failed)) penstock::exit_at_once(code);
   return code;
 }

@@ -9,7 +9,7 @@
 #include "penstock/cli/value_flags.h"
 #include "penstock/plan/stage_cost_text.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 void require_same(const std::string& path, const char* what, int held, const char* flag, std::optional<int> given) {
@@ -153,4 +153,4 @@ StageCosts CostFlags::costs() const {
   return costs;
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

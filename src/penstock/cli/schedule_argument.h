@@ -10,7 +10,7 @@
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/stage_costs.h"
 
-namespace penstock {
+namespace penstock::cli {
 
 /// A schedule with its memory bound.
 struct NamedSchedule {
@@ -70,4 +70,4 @@ class CostFlags {
   std::optional<std::string> file_;
 };
 
-}  // namespace penstock
+}  // namespace penstock::cli

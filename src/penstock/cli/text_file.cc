@@ -11,7 +11,7 @@
 #include "penstock/base/error.h"
 #include "penstock/checkpoint/durable_files.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -102,4 +102,4 @@ void write_text(const std::string& path, std::string_view text) {
   require<Failure>(!problem, path, ": cannot be written: ", problem.message());
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace penstock {
+namespace penstock::cli {
 
 /// Throws ConfigError if write_text() could not write to `path`, to detect that before long work. Does not modify an
 /// existing file.
@@ -15,4 +15,4 @@ void require_place_for(const std::string& path);
 /// ConfigError if the folder does not exist or is not writable, Failure if writing fails.
 void write_text(const std::string& path, std::string_view text);
 
-}  // namespace penstock
+}  // namespace penstock::cli

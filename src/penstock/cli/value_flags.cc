@@ -8,7 +8,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 constexpr std::int64_t minute = 60, hour = 60 * minute, day = 24 * hour;
@@ -65,4 +65,4 @@ std::string time_limit_text(double seconds) {
   return say(whole / hour, ":", two_digits(whole / minute % 60), ":", two_digits(whole % minute));
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

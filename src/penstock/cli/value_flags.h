@@ -15,7 +15,7 @@
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/weight_gradients.h"
 
-namespace penstock {
+namespace penstock::cli {
 
 template <class Value>
 using Choices = std::vector<std::pair<std::string, Value>>;
@@ -89,4 +89,4 @@ double parse_time_limit(std::string_view flag, std::string_view text);
 /// every limit that it has returned, and for shorter ones.
 std::string time_limit_text(double seconds);
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -18,7 +18,7 @@
 #include "penstock/pipeline/profiler.h"
 #include "penstock/trace/trace.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 struct BenchFlags {
@@ -225,4 +225,4 @@ void add_bench(CLI::App& app, int& exit_code) {
   set_work(*all, exit_code, [schedules] { return bench_schedules(*schedules); });
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

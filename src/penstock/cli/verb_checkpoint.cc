@@ -11,7 +11,7 @@
 #include "penstock/checkpoint/export_weights.h"
 #include "penstock/cli/verbs.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -203,4 +203,4 @@ void add_checkpoint_verb(CLI::App& program) {
   to_file->callback([wanted] { export_checkpoint(*wanted); });
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -21,7 +21,7 @@
 #include "penstock/transport/joining/start.h"
 #include "penstock/transport/transport.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 /// Number of cores this process may run on (1 under an mpirun without --bind-to).
@@ -113,4 +113,4 @@ void add_doctor(CLI::App& app, int& exit_code) {
   set_work(*verb, exit_code, doctor);
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

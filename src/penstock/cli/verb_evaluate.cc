@@ -16,7 +16,7 @@
 #include "penstock/train/train.h"
 #include "penstock/transport/joining/launch_environment.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 struct EvaluateFlags {
@@ -84,4 +84,4 @@ void add_evaluate(CLI::App& app, int& exit_code) {
   set_work(*verb, exit_code, [flags] { return evaluate(*flags); });
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

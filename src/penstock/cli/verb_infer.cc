@@ -18,7 +18,7 @@
 #include "penstock/train/train.h"
 #include "penstock/world/rank_threads.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -252,4 +252,4 @@ void add_infer(CLI::App& app, int& exit_code) {
   set_work(*verb, exit_code, [flags] { return infer(*flags); });
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

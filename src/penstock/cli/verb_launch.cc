@@ -15,7 +15,7 @@
 #include "penstock/launch/restarts.h"
 #include "penstock/transport/joining/launch_environment.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 using namespace launch;
@@ -223,4 +223,4 @@ void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::str
   });
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

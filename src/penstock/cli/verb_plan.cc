@@ -17,7 +17,7 @@
 #include "penstock/plan/plan.h"
 #include "penstock/schedule/schedule.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 /// The layers of each rank for layers of equal cost: `penstock plan --layers N --stages P --chunks V`.
@@ -165,4 +165,4 @@ void add_plan_verb(CLI::App& program) {
   verb->callback([wanted] { plan_as(*wanted); });
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -12,7 +12,7 @@
 #include "penstock/cli/verbs.h"
 #include "penstock/plan/plan.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 struct ProfileFlags {
@@ -68,4 +68,4 @@ void add_profile(CLI::App& app, int& exit_code) {
   set_work(*verb, exit_code, [flags] { return plan_by_profile(*flags); });
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -8,7 +8,7 @@
 #include "penstock/cli/verbs.h"
 #include "penstock/trace/trace.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 void add_output(CLI::App& verb, std::string& output) {
@@ -142,4 +142,4 @@ void add_schedule_verb(CLI::App& program) {
   tabling->callback([table] { write_text(table->output, table->text()); });
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

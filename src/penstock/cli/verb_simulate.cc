@@ -10,7 +10,7 @@
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/verbs.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 struct Simulate {
@@ -74,4 +74,4 @@ void add_simulate_verb(CLI::App& program) {
   verb->callback([wanted] { simulate_as(*wanted); });
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -12,7 +12,7 @@
 #include "penstock/plan/plan.h"
 #include "penstock/trace/trace.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 using nlohmann::ordered_json;
@@ -164,4 +164,4 @@ void add_trace_verb(CLI::App& program) {
   svg->callback([files] { write_text(files->output, step_svg(load_trace(files->trace))); });
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -27,7 +27,7 @@
 #include "penstock/train/train.h"
 #include "penstock/transport/joining/launch_environment.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 struct TrainFlags {
@@ -414,4 +414,4 @@ void add_train(CLI::App& app, int& exit_code) {
   });
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

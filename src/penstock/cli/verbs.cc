@@ -6,7 +6,7 @@
 
 #include "penstock/transport/joining/launch_environment.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 // Far longer than mpirun takes to end the other ranks, even on a busy machine. The wait is long for misuse, which
@@ -34,4 +34,4 @@ int complain_as_rank(ExitCode code, const std::string& message) {
   return print_error(code, say("[rank ", launched.rank, "] ", message));
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

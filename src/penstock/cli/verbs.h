@@ -17,7 +17,7 @@
 #include "penstock/base/text.h"
 #include "penstock/cli/command_line_check.h"
 
-namespace penstock {
+namespace penstock::cli {
 
 enum class ExitCode : int { done = 0, failed = 1, misuse = 2, unfinished = 75 };
 
@@ -81,4 +81,4 @@ void add_bench(CLI::App& app, int& exit_code);
 void add_profile(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -13,7 +13,7 @@
 #include "penstock/checkpoint/export_weights.h"
 #include "penstock/zoo/zoo.h"
 
-namespace penstock {
+namespace penstock::cli {
 namespace {
 
 constexpr const char* version_key = "penstock.weights";
@@ -181,4 +181,4 @@ void require_same_vocabulary(const std::string& path, const SavedWeights& weight
                        " or other ones: pass the text that it was trained on");
 }
 
-}  // namespace penstock
+}  // namespace penstock::cli

@@ -13,7 +13,7 @@
 #include "penstock/cli/model_flags.h"
 #include "penstock/data/data.h"
 
-namespace penstock {
+namespace penstock::cli {
 
 struct SavedWeights {
   std::map<std::string, torch::Tensor> state;  // as returned by Pipeline::state()
@@ -44,4 +44,4 @@ SavedWeights read_weights(const std::string& path, ModelFlags& network);
 /// Throws ConfigError if the vocabulary of `text` differs from that of the weights, which were read from `path`.
 void require_same_vocabulary(const std::string& path, const SavedWeights& weights, const Vocabulary& text);
 
-}  // namespace penstock
+}  // namespace penstock::cli
