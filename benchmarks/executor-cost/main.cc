@@ -29,13 +29,13 @@ struct EmptyHandler {
 
 /// Tells where it is, as a rank of a pipeline does.
 struct ReportingHandler : EmptyHandler {
-  ps::Progress progress;
+  ps::transport::Progress progress;
   void begin(const ps::Instruction& instruction) { progress.report(ps::position_of(instruction)); }
 };
 
 /// The same by way of a string, to compare.
 struct StringHandler : EmptyHandler {
-  ps::Progress progress;
+  ps::transport::Progress progress;
   void begin(const ps::Instruction& instruction) {
     ps::Position position;
     const std::string text = to_string(instruction);

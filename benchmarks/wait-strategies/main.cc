@@ -48,28 +48,28 @@ std::int64_t iterations_per_ms() {
 
 /// A world of two threads, as open_threads makes it, with nothing in its messages.
 struct World {
-  struct Watch final : ps::PeerWatch {
+  struct Watch final : ps::transport::PeerWatch {
     Watch(World& all, int rank) : world(all), own(all.positions[static_cast<std::size_t>(rank)]) {}
     void wait_begins(ps::WorldRank peer) override { own.wait_begins(peer); }
     void wait_ends() override { own.wait_ends(); }
     void ask(ps::WorldRank) override {}
-    std::optional<ps::PeerStatus> status(ps::WorldRank rank) const override {
+    std::optional<ps::transport::PeerStatus> status(ps::WorldRank rank) const override {
       return world.positions[rank.index()].read();
     }
     bool status_is_delayed() const override { return false; }
     World& world;
-    ps::Progress& own;
+    ps::transport::Progress& own;
   };
 
-  explicit World(const ps::WaitPolicy& policy) : positions(ranks) {
+  explicit World(const ps::transport::WaitPolicy& policy) : positions(ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
       mailboxes.emplace_back(ps::WorldRank(rank), policy);
       watches.emplace_back(*this, rank);
     }
   }
 
-  std::vector<ps::Progress> positions;
-  std::deque<ps::Mailbox<std::int64_t>> mailboxes;  // of when a message was put there
+  std::vector<ps::transport::Progress> positions;
+  std::deque<ps::transport::Mailbox<std::int64_t>> mailboxes;  // of when a message was put there
   std::deque<Watch> watches;
 };
 
@@ -113,13 +113,13 @@ struct Handler {
 
 struct Strategy {
   const char* name;
-  ps::WaitPolicy policy;
+  ps::transport::WaitPolicy policy;
   World world;
   std::uint64_t next_step = 0;
   std::vector<double> steps = {};       // ms, each the mean of a round
   std::vector<double> hand_overs = {};  // us
 
-  Strategy(const char* what, const ps::WaitPolicy& how) : name(what), policy(how), world(how) {}
+  Strategy(const char* what, const ps::transport::WaitPolicy& how) : name(what), policy(how), world(how) {}
 };
 
 /// Runs some steps of `schedule` by this strategy.
@@ -182,11 +182,11 @@ double mean(const std::vector<double>& values) {
 /// The strategies are interleaved, so that what else the machine does meets all of them.
 void compare(const char* title, const ps::Schedule& schedule, const std::vector<ps::Program>& programs,
              double forward_ms, std::int64_t per_ms) {
-  const auto own_core = nanoseconds(ps::WaitPolicy::spin_on_own_core);
+  const auto own_core = nanoseconds(ps::transport::WaitPolicy::spin_on_own_core);
   std::deque<Strategy> strategies;
-  strategies.emplace_back("sleep", ps::WaitPolicy{.spin = nanoseconds(0)});
-  strategies.emplace_back("spin for 2 ms", ps::WaitPolicy{.spin = own_core, .adapts = false});
-  strategies.emplace_back("adaptive", ps::WaitPolicy{.spin = own_core});
+  strategies.emplace_back("sleep", ps::transport::WaitPolicy{.spin = nanoseconds(0)});
+  strategies.emplace_back("spin for 2 ms", ps::transport::WaitPolicy{.spin = own_core, .adapts = false});
+  strategies.emplace_back("adaptive", ps::transport::WaitPolicy{.spin = own_core});
   const auto iterations = static_cast<std::int64_t>(forward_ms * static_cast<double>(per_ms));
   const int steps = std::clamp(static_cast<int>(6 / forward_ms), 4, 24);
   for (int round = 0; round < rounds; ++round)

@@ -9,7 +9,7 @@ int main(int, char**) {
   try {
     int run = 0;
     for (const test::AutoJob& job : test::auto_jobs()) {
-      if (2 * job.replicas != launched_as().size) continue;
+      if (2 * job.replicas != joining::launched_as().size) continue;
       World world({.stages = 2, .replicas = job.replicas});
       const std::string difference = test::difference_of(world, job);
       world.finish();

@@ -201,8 +201,8 @@ TEST_F(DeviceChannels, two_ranks_on_one_device_are_refused_where_the_library_nee
 
 TEST(PhysicalDevice, is_told_by_host_and_entry_of_the_visible_devices) {
   const auto on = [](int index, const char* visible, const char* host = "a") {
-    return physical_device({"test", index}, [=](const char* variable) {
-      return std::string_view(variable) == host_variable ? host : visible;
+    return processes::physical_device({"test", index}, [=](const char* variable) {
+      return std::string_view(variable) == processes::host_variable ? host : visible;
     });
   };
   EXPECT_EQ(on(1, nullptr), on(1, ""));

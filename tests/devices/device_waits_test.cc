@@ -94,8 +94,9 @@ TEST_F(DeviceWaits, end_with_the_world) {
 TEST(SilentRank, is_named_by_a_wait_for_a_device) {
   const RankDevice device(test_device());
   const RankDeviceGuard guard(device);
-  const auto rank = open_process(std::make_unique<SilentNetwork>(), {.deadline = std::chrono::milliseconds(40)},
-                                 open_device_channels(WorldRank(0), stream_groups(), {}));
+  const auto rank =
+      processes::open_process(std::make_unique<SilentNetwork>(), {.deadline = std::chrono::milliseconds(40)},
+                              devices::open_device_channels(WorldRank(0), stream_groups(), {}));
   std::optional<HeldStream> stopped(*device.stream());
   EXPECT_EQ(failure_of_wait(*rank, *device.stream()),
             "rank 0 waits for the loss on its device, after messages from rank 1, which has never answered (no sign "
@@ -116,7 +117,7 @@ struct EndlessNetwork : Cell {
         "endless",
         [this](const Tensors& t) {
           if (is_endless && !held) {
-            held.emplace(current_stream(t[0].device()));
+            held.emplace(transport::current_stream(t[0].device()));
             is_held.set_value();
           }
           return t[0] * 1;

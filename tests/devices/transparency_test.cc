@@ -222,7 +222,7 @@ std::map<std::string, torch::Tensor> values_of_ranks(const std::string& device, 
   for (auto& [name, tensor] : access == Access::reads_gradients ? pipeline.local_gradients() : pipeline.local_state()) {
     const c10::DeviceGuard guard(tensor.device());
     values[name] = access == Access::changes_state ? tensor.mul_(0.5) : (tensor * 2).cpu();
-    record_use(tensor, current_stream(tensor.device()));
+    transport::record_use(tensor, transport::current_stream(tensor.device()));
   }
   if (access != Access::changes_state) return values;
   pipeline.sync_ties();

@@ -182,7 +182,7 @@ TEST(Failures, rank_0_demands_few_tensors_of_a_state_at_a_time) {
       [&] { message_of([&] { gather_tensors(receiver, control_tag(0, Topic::gathering, 1), {}); }); });
   // A sender of ten tensors that counts the demands and answers none of them.
   Tag tag = control_tag(0, Topic::gathering, 1);
-  endpoints[1]->send(WorldRank(0), tag, penstock::message_of(std::string(10, 'n'), std::vector<std::uint64_t>(10, 1)));
+  endpoints[1]->send(WorldRank(0), tag, transport::message_of(std::string(10, 'n'), std::vector<std::uint64_t>(10, 1)));
   tag.to_stage = 2;  // the demands
   int demands = 0;
   message_of([&] {

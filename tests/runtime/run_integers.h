@@ -97,18 +97,21 @@ inline void run_interleaved(const Schedule& schedule) {
 struct IntegerWorld {
   explicit IntegerWorld(int ranks) : progress(static_cast<std::size_t>(ranks)) {
     for (int r = 0; r < ranks; ++r)
-      mailboxes.push_back(std::make_unique<Mailbox<Value>>(WorldRank(r), WaitPolicy{std::chrono::seconds(30), {}}));
+      mailboxes.push_back(std::make_unique<transport::Mailbox<Value>>(
+          WorldRank(r), transport::WaitPolicy{std::chrono::seconds(30), {}}));
   }
-  std::vector<Progress> progress;
-  std::vector<std::unique_ptr<Mailbox<Value>>> mailboxes;
+  std::vector<transport::Progress> progress;
+  std::vector<std::unique_ptr<transport::Mailbox<Value>>> mailboxes;
 };
 
-struct IntegerWatch final : PeerWatch {
+struct IntegerWatch final : transport::PeerWatch {
   IntegerWatch(IntegerWorld& in, Rank of) : world(in), own(of) {}
   void wait_begins(WorldRank peer) override { world.progress[own.index()].wait_begins(peer); }
   void wait_ends() override { world.progress[own.index()].wait_ends(); }
   void ask(WorldRank) override {}
-  std::optional<PeerStatus> status(WorldRank rank) const override { return world.progress[rank.index()].read(); }
+  std::optional<transport::PeerStatus> status(WorldRank rank) const override {
+    return world.progress[rank.index()].read();
+  }
   bool status_is_delayed() const override { return false; }
   IntegerWorld& world;
   Rank own;

@@ -54,7 +54,7 @@ class FaultInjectingTransport final : public Transport {
   void connect(const PipelineChannels& wanted) override { inner_->connect(wanted); }
   MessageCosts message_costs() const override { return inner_->message_costs(); }
   void report_progress(const Position& position) override { inner_->report_progress(position); }
-  PeerStatus status() const override { return inner_->status(); }
+  transport::PeerStatus status() const override { return inner_->status(); }
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
   void cancel(const StepKey& step, const std::string& reason) noexcept override { inner_->cancel(step, reason); }
   std::optional<std::string> aborted() const override { return inner_->aborted(); }

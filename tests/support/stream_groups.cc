@@ -20,6 +20,7 @@
 #include "tests/support/test_device.h"
 
 namespace penstock::test {
+using namespace transport;
 namespace {
 
 /// One direction between two ranks, with both of its ends. Whichever of a send and its receive comes later copies.

@@ -20,7 +20,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  ProcessName name() const { return {own_process_name().numbered_by, number_}; }
+  processes::ProcessName name() const { return {processes::own_process_name().numbered_by, number_}; }
   /// Kills it, and waits until it has ended; its parent has not asked for its exit code yet.
   void kill() const {
     ::kill(number_, SIGKILL);

@@ -14,6 +14,7 @@
 #include "tests/transport/world_under_test.h"
 
 namespace penstock::test::control_plane_conformance_test {
+using namespace transport;
 namespace {
 
 class ControlPlaneConformance : public ::testing::TestWithParam<WorldUnderTest> {
@@ -77,7 +78,7 @@ TEST_P(ControlPlaneConformance, processes_that_mpi_joins_have_the_variables_of_t
     EXPECT_EQ(value("RANK"), is_set ? std::to_string(own.rank().value()) : "");
     EXPECT_EQ(value("WORLD_SIZE"), is_set ? std::to_string(own.size()) : "");
     EXPECT_EQ(value("LOCAL_RANK"), is_set ? value("OMPI_COMM_WORLD_LOCAL_RANK") : "");
-    EXPECT_EQ(launched_as().size, own.size());
+    EXPECT_EQ(joining::launched_as().size, own.size());
   });
 }
 

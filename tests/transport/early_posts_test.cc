@@ -9,6 +9,7 @@
 #include "penstock/transport/processes/early_posts.h"
 
 namespace penstock::test::early_posts_test {
+using namespace processes;
 namespace {
 
 std::string text(const EarlyPosts::Step& step) {

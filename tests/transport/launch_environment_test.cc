@@ -12,6 +12,7 @@
 namespace penstock::launch_environment_test {
 namespace {
 
+using namespace joining;
 using Variables = std::map<std::string, std::string>;
 
 /// `variables` must live as long as the result.

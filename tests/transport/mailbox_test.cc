@@ -19,6 +19,7 @@
 namespace penstock::mailbox_test {
 namespace {
 
+using namespace transport;
 using namespace std::chrono_literals;
 using test::run_world;
 using test::try_world;

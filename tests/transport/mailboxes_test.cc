@@ -15,6 +15,7 @@
 namespace penstock::mailboxes_test {
 namespace {
 
+using namespace transport;
 using namespace std::chrono_literals;
 
 /// The watch of rank 0's thread, with what the test says about the others.

@@ -7,6 +7,7 @@
 #include "penstock/base/error.h"
 
 namespace penstock::message_formats_test {
+using namespace processes;
 namespace {
 
 TEST(MessageFormats, are_numbered_in_the_order_in_which_they_are_sent) {

@@ -13,6 +13,8 @@
 namespace penstock::test::peer_inquiry_test {
 namespace {
 
+using namespace transport;
+using namespace processes;
 using namespace control_messages;
 
 /// Four ranks.

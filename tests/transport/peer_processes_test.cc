@@ -10,6 +10,7 @@
 namespace penstock::peer_processes_test {
 namespace {
 
+using namespace processes;
 using test::Child;
 
 TEST(PeerProcesses, report_the_one_that_has_ended) {

@@ -13,6 +13,7 @@
 #include "tests/transport/silent_network.h"
 
 namespace penstock::test::progress_thread_test {
+using namespace processes;
 namespace {
 
 TEST(ProgressThread, sends_a_cancellation_before_the_messages_that_follow_it) {

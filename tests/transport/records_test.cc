@@ -11,6 +11,7 @@
 #include "tests/base/error_text.h"
 
 namespace penstock::records_test {
+using namespace transport;
 namespace {
 
 struct Pair {
@@ -24,7 +25,9 @@ struct Triple {
   double a = 0, b = 0, c = 0;
 };
 
-Message sent(Message message) { return decode(encode({}, prepare_for_send(std::move(message)))).second; }
+Message sent(Message message) {
+  return processes::decode(processes::encode({}, prepare_for_send(std::move(message)))).second;
+}
 
 std::string error_of(const std::function<void()>& call) {
   return test::error_text<InternalError>([&] { call(); });

@@ -16,19 +16,19 @@
 namespace penstock::test {
 
 /// The network of rank 0 of two, whose sends go nowhere, and to which nothing comes but what the test gives it.
-class SilentNetwork final : public BufferNetwork {
+class SilentNetwork final : public processes::BufferNetwork {
  public:
   /// `early` arrive while the network is being made known to its user.
   explicit SilentNetwork(std::vector<Arrival> early = {}) : early_(std::move(early)) {}
 
   std::string name() const override { return "silent"; }
   WorldRank rank() const override { return WorldRank(0); }
-  const std::vector<ProcessPlace>& places() const override { return places_; }
+  const std::vector<processes::ProcessPlace>& places() const override { return places_; }
   std::mutex& calls() override { return calls_; }
   bool must_be_polled() const override { return false; }
   void notify(std::function<void()> has_news) override { std::thread(has_news).join(); }
   void watch_exit(std::function<void()>) override {}
-  void begin_send(WorldRank, int kind, WireBuffer) override {
+  void begin_send(WorldRank, int kind, processes::WireBuffer) override {
     const std::lock_guard lock(mutex_);
     kinds_.push_back(kind);
     changed_.notify_all();
@@ -53,7 +53,7 @@ class SilentNetwork final : public BufferNetwork {
 
  private:
   // On two hosts: no process is looked after.
-  const std::vector<ProcessPlace> places_{{.host = 1}, {.host = 2}};
+  const std::vector<processes::ProcessPlace> places_{{.host = 1}, {.host = 2}};
   std::mutex calls_, mutex_;
   std::condition_variable changed_;
   std::vector<int> kinds_;      // guarded by mutex_

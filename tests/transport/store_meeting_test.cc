@@ -20,6 +20,7 @@
 namespace penstock::store_meeting_test {
 namespace {
 
+using namespace joining;
 using namespace std::chrono_literals;
 
 using Error = std::pair<std::string, std::string>;

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 namespace penstock::wire_buffer_test {
+using namespace processes;
 namespace {
 
 TEST(WireBuffer, has_aligned_units_with_zero_padding) {

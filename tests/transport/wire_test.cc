@@ -10,6 +10,7 @@
 #include "penstock/base/error.h"
 
 namespace penstock::wire_test {
+using namespace processes;
 namespace {
 
 const Tag some_tag{1, Traffic::backward, 1ULL << 40, 2, -3, 4};

@@ -9,6 +9,7 @@
 namespace penstock::choose_transport_test {
 namespace {
 
+using namespace joining;
 using enum TransportKind;
 
 LaunchedAs launched(LaunchedAs::Kind kind, int size) {

@@ -11,6 +11,7 @@
 #include "penstock/world/world.h"
 
 namespace penstock::collectives_test {
+using namespace transport;
 namespace {
 
 struct RankNumber {

@@ -158,13 +158,13 @@ class LinkEnds {
 Message slowest_of(const std::vector<Message>& all) {
   LinkRecord slowest;
   for (const Message& message : all) {
-    const auto link = record_in<LinkRecord>(message);
+    const auto link = transport::record_in<LinkRecord>(message);
     if (link.bytes_per_ms == 0) continue;
     slowest.bytes_per_ms =
         slowest.bytes_per_ms == 0 ? link.bytes_per_ms : std::min(slowest.bytes_per_ms, link.bytes_per_ms);
     slowest.latency_ms = std::max(slowest.latency_ms, link.latency_ms);
   }
-  return message_of(slowest);
+  return transport::message_of(slowest);
 }
 
 /// Each link by itself, from the first to the last: a rank answers on the one before it asks on the other.
@@ -342,9 +342,10 @@ std::optional<LinkSpeed> speed_between_hosts(World& world) {
   LinkRecord slowest;
   ranks_of(world).run_on_local_ranks([&](const RankContext& context) {
     const LinkRecord own = measured_by(context, pipeline);
-    const Message agreed = agree(context, control_tag(pipeline, Topic::host_links, /*round=*/0), message_of(own),
-                                 slowest_of, {"the speed of links between hosts", "the slowest link between hosts"});
-    if (context.collects) slowest = record_in<LinkRecord>(agreed);
+    const Message agreed =
+        agree(context, control_tag(pipeline, Topic::host_links, /*round=*/0), transport::message_of(own), slowest_of,
+              {"the speed of links between hosts", "the slowest link between hosts"});
+    if (context.collects) slowest = transport::record_in<LinkRecord>(agreed);
   });
   if (slowest.bytes_per_ms == 0) return std::nullopt;
   return LinkSpeed{slowest.bytes_per_ms, slowest.latency_ms};

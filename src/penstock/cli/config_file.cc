@@ -272,7 +272,7 @@ std::string changed_flags(const CLI::App& verb, const std::set<std::string>& nam
 
 bool print_config_instead(const CLI::App& verb) {
   if (verb.get_option("--print-config")->count() == 0) return false;
-  if (launched_as_whole().rank == 0) std::cout << config_text(verb);
+  if (joining::launched_as_whole().rank == 0) std::cout << config_text(verb);
   return true;
 }
 

@@ -202,7 +202,7 @@ void settle_defaults(JobFlags& flags) {
 
 void apply_stages(JobFlags& flags) {
   if (flags.world.stages != 0) return;
-  const LaunchedAs start = launched(flags);
+  const joining::LaunchedAs start = launched(flags);
   const int replicas = std::max(1, flags.world.replicas);
   require<ConfigError>(start.size % replicas == 0, "--stages auto: ", start.size,
                        start.size == 1 ? " process does not" : " processes do not", " divide into ", replicas,
@@ -247,7 +247,9 @@ void settle(JobFlags& flags) {
   check_batch_size(flags);
 }
 
-LaunchedAs launched(const JobFlags& flags) { return launched_as(asked_transport(flags.world.transport)); }
+joining::LaunchedAs launched(const JobFlags& flags) {
+  return joining::launched_as(asked_transport(flags.world.transport));
+}
 
 void decide_by_measuring(JobFlags& flags, World& world, Cell& network, const Batch& sample, PipelineOptions& options) {
   AutotuneOptions how{.sample = sample.inputs, .sample_targets = sample.targets};

@@ -56,7 +56,7 @@ struct JobFlags {
 void settle(JobFlags& flags);
 
 /// How this process was started, for the transport of the flags.
-LaunchedAs launched(const JobFlags& flags);
+joining::LaunchedAs launched(const JobFlags& flags);
 /// Calls autotune() with the sample and the cache of the flags, logs the reasons, and writes the choice for the
 /// schedule "auto" to the flags too. Collective.
 void decide_by_measuring(JobFlags& flags, World& world, Cell& network, const Batch& sample, PipelineOptions& options);

@@ -64,15 +64,15 @@ std::string gpus() {
 int doctor() {
   std::ostringstream out;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  LaunchedAs launched;
+  joining::LaunchedAs launched;
   std::vector<std::string> findings;
   try {
-    launched = launched_as();
+    launched = joining::launched_as();
   } catch (const ConfigError& error) {
     findings.emplace_back(error.what());
   }
 
-  out << "penstock     " << PENSTOCK_VERSION << ", Apache-2.0, sources " << source_digest() << "\n"
+  out << "penstock     " << PENSTOCK_VERSION << ", Apache-2.0, sources " << joining::source_digest() << "\n"
       << "compiled by  " << compiler << "\n"
       << "LibTorch     " << TORCH_VERSION << " (CPU capability " << at::get_cpu_capability() << ")\n"
       << "BLAS         " << (at::hasMKL() ? "MKL" : "not MKL") << ", oneDNN " << (at::hasMKLDNN() ? "yes" : "no")

@@ -171,7 +171,7 @@ void check(const CLI::App& verb, const LaunchFlags& flags) {
   }
   require<ConfigError>(flags.job.ranks > 0, "-n ", flags.job.ranks,
                        ": a job has at least 1 rank: penstock launch -n 2 -- train --stages 2");
-  const LaunchedAs around = launched_as_whole();
+  const joining::LaunchedAs around = joining::launched_as_whole();
   require<ConfigError>(around.size == 1, "this is process ", around.rank, " of ", around.size, " started by ",
                        around.by,
                        ", and each would start a whole job: launch starts all ranks itself, so call launch without it");

@@ -22,10 +22,10 @@ std::atomic<bool> reports_at_once{false};
 void report_in_place_of_rank_0() { reports_at_once = true; }
 
 int complain_as_rank(ExitCode code, const std::string& message) {
-  LaunchedAs launched;
+  joining::LaunchedAs launched;
   try {
     // The transport is unknown here. Where launchers contradict each other, gloo is asked for, or the message says so.
-    launched = launched_as(AskedTransport::gloo);
+    launched = joining::launched_as(joining::AskedTransport::gloo);
   } catch (const Misuse&) {
     // The error message itself is already about the environment.
   }

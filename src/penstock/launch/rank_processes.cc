@@ -60,7 +60,7 @@ void set_rank_variables(int rank, int ranks, int port) {
   for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) ::setenv(name, std::to_string(ranks).c_str(), 1);
   ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
-  ::setenv(log_every_rank_variable, "1", 0);
+  ::setenv(joining::log_every_rank_variable, "1", 0);
 }
 
 /// The port at which the ranks meet. Throws Failure if there is none.

@@ -147,7 +147,7 @@ StepJob JobFactory::begin(const BatchTensors& inputs, const BatchTensors& target
           .inputs = inputs.list(),
           .first_input_row = first_row,
           .targets = targets.list(),
-          .ready = DeviceEvents::of(tensors),
+          .ready = transport::DeviceEvents::of(tensors),
           .metrics = metrics,
           .learning_rate = learning_rate_};
 }
@@ -205,7 +205,7 @@ std::shared_ptr<StepJob> JobFactory::inference(const Tensors& inputs, const Infe
               .training = false,
               .layout = BatchLayout({.samples = rows, .replicas = sharers, .micro_batches = wanted}),
               .inputs = inputs,
-              .ready = DeviceEvents::of(inputs)};
+              .ready = transport::DeviceEvents::of(inputs)};
   job.inference = Inference{.broadcast = options.broadcast,
                             .replicas = options.replicas,
                             .session = options.session ? std::optional(options.session->state_->id) : std::nullopt,

@@ -142,7 +142,7 @@ void Pipeline::sync_ties() {
   // The program may have changed values on streams of its own.
   Tensors values;
   for (const auto& [name, value] : local_state()) values.push_back(value);
-  const auto changed = DeviceEvents::of(values);
+  const auto changed = transport::DeviceEvents::of(values);
   const std::uint64_t round = impl_->runners->next_gathering().step;
   impl_->runners->run([&](RankRunner& runner) {
     if (changed) changed->block_current_streams();

@@ -187,7 +187,7 @@ std::string difference(const RankContext& context, std::uint64_t training_step, 
   std::map<std::pair<std::size_t, std::size_t>, First> known;  // by text, and replica for inputs
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     for (std::size_t number = 0; number < all[rank].payloads.size(); ++number) {
-      const std::string digest = text_in(all[rank], number);
+      const std::string digest = transport::text_in(all[rank], number);
       if (digest.empty()) continue;
       const std::size_t replica = number == 0 ? 0 : rank % static_cast<std::size_t>(context.replicas);
       const auto [first, is_new] = known.try_emplace({number, replica}, First{rank, digest});
@@ -229,11 +229,11 @@ bool is_compared(std::uint64_t training_step, int every) {
 void compare_digests(const RankContext& context, const Tag& tag, const std::vector<std::string>& digests,
                      std::uint64_t training_step) {
   Message own;
-  for (const std::string& digest : digests) own.payloads.push_back(payload_of(digest));
+  for (const std::string& digest : digests) own.payloads.push_back(transport::payload_of(digest));
   const auto decide = [&](const std::vector<Message>& all) {
-    return message_of(difference(context, training_step, all));
+    return transport::message_of(difference(context, training_step, all));
   };
-  const std::string error_text = text_in(agree(
+  const std::string error_text = transport::text_in(agree(
       context, tag, std::move(own), decide, {.parts = "a hash of its batch", .decision = "the comparison of batches"}));
   if (!error_text.empty()) throw BatchesDiffer(error_text);
 }

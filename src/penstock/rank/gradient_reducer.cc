@@ -383,7 +383,7 @@ torch::Tensor GradientReducer::norm(c10::Device device) {
     return Tag{placement_.pipeline(), Traffic::reduce, step_, placement_.stage_count(), up ? 0 : 1, rank.value()};
   };
   const auto at = [&](Rank rank) { return context.rank_of(rank, placement_.replica()); };
-  Message own = message_of(parts);
+  Message own = transport::message_of(parts);
   own.payloads.push_back({stacked_scalars(squares, device), false});
   endpoint.send(at(Rank(0)), tag(true, placement_.rank()), std::move(own));
   if (placement_.rank() == Rank(0)) {
@@ -391,7 +391,7 @@ torch::Tensor GradientReducer::norm(c10::Device device) {
     Tensors values;
     for (Rank rank(0); rank.value() < context.stages; rank = rank.next()) {
       const Message message = endpoint.receive(at(rank), tag(true, rank), "gradient norms");
-      for (const NormPart& part : records_in<NormPart>(message))
+      for (const NormPart& part : transport::records_in<NormPart>(message))
         all.emplace_back(part, static_cast<std::int64_t>(all.size()));
       values.push_back(to_device(message.payloads[1].tensor, device));
     }

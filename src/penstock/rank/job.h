@@ -226,7 +226,7 @@ struct StepJob {
   Tensors inputs = {};                                                  // by graph input: rows from first_input_row on
   std::int64_t first_input_row = 0;                                     // 0 for the whole batch
   Tensors targets = {};                                                 // of the whole batch
-  std::shared_ptr<const DeviceEvents> ready = nullptr;                  // when they are there; null on the CPU
+  std::shared_ptr<const transport::DeviceEvents> ready = nullptr;       // when they are there; null on the CPU
   std::vector<Metric> metrics = {};
   std::optional<double> learning_rate = std::nullopt;  // from this step on; none: unchanged
   std::shared_ptr<StepState> state = nullptr;

@@ -72,17 +72,17 @@ Message decided(const std::vector<Message>& messages) {
   StepTrouble first;
   std::string cause, parameter;
   for (const Message& message : messages) {
-    const auto trouble = record_in<StepTrouble>(message);
-    if (trouble.kind == StepTrouble::other) return message_of(trouble, cause, parameter);
-    if (parameter.empty()) parameter = text_in(message, 2);
+    const auto trouble = transport::record_in<StepTrouble>(message);
+    if (trouble.kind == StepTrouble::other) return transport::message_of(trouble, cause, parameter);
+    if (parameter.empty()) parameter = transport::text_in(message, 2);
     if (trouble.kind == StepTrouble::invalid_loss && first.kind == StepTrouble::cancelled)
-      first = trouble, cause = text_in(message, 1);
+      first = trouble, cause = transport::text_in(message, 1);
   }
   for (const Message& message : messages)
-    for (const SpoiledInput& spoiled : records_in<SpoiledInput>(message, 3))
+    for (const SpoiledInput& spoiled : transport::records_in<SpoiledInput>(message, 3))
       if (spoiled.replica == first.replica && spoiled.micro_batch == first.micro_batch)
         cause = say("input ", spoiled.input, " of the batch is not finite");
-  return message_of(first, cause, parameter);
+  return transport::message_of(first, cause, parameter);
 }
 
 /// The network's outputs as losses and metrics take them: not in 16 bits. To be used with autocast disabled.
@@ -166,7 +166,7 @@ void JobResults::end_forward() {
     if (!job_->refuses_invalid_loss) return;
     begin_read_back();
     await_device("the loss");
-    current_stream(setting_.device).synchronize();
+    transport::current_stream(setting_.device).synchronize();
     end_read_back();
   } else {
     if (is_on_device()) await_device("the outputs");
@@ -175,7 +175,7 @@ void JobResults::end_forward() {
 }
 
 void JobResults::await_device(const std::string& what) {
-  placement_.endpoint().await_stream(current_stream(setting_.device), what);
+  placement_.endpoint().await_stream(transport::current_stream(setting_.device), what);
 }
 
 void JobResults::begin_read_back() {
@@ -201,7 +201,7 @@ void JobResults::send() {
   for (int r = 0; r < receivers; ++r)
     placement_.endpoint().send(
         WorldRank(r), tag_of(job_->step, context.replica()),
-        message_of(LossNumbers{numbers_.loss, numbers_.weight, numbers_.loss_sum}, numbers_.metrics));
+        transport::message_of(LossNumbers{numbers_.loss, numbers_.weight, numbers_.loss_sum}, numbers_.metrics));
 }
 
 Tag JobResults::tag_of(std::uint64_t step, Replica from) const {
@@ -265,8 +265,8 @@ void JobResults::collect() {
   for (Replica from(0); from.value() < placement_.context().replicas; from = from.next()) {
     const WorldRank rank = placement_.holder_of(placement_.last_stage(), from);
     const Message message = placement_.endpoint().receive(rank, tag_of(job_->step, from), "the loss");
-    const auto [loss, weight, loss_sum] = record_in<LossNumbers>(message);
-    const std::vector<double> metrics = records_in<double>(message, 1);
+    const auto [loss, weight, loss_sum] = transport::record_in<LossNumbers>(message);
+    const std::vector<double> metrics = transport::records_in<double>(message, 1);
     total.loss += loss;
     total.weight = weight;  // every replica sends that of the whole batch
     total.loss_sum += loss_sum;
@@ -345,9 +345,9 @@ std::exception_ptr agreed_invalid_loss(const StagePlacement& placement, const Ra
   }
 
   const Message decision = agree(placement.context(), control_tag(placement.pipeline(), Topic::invalid_loss, job.step),
-                                 message_of(trouble, cause, parameter, inputs), decided,
+                                 transport::message_of(trouble, cause, parameter, inputs), decided,
                                  {.parts = "why the step failed", .decision = "why rank 0 says that it failed"});
-  trouble = record_in<StepTrouble>(decision);
+  trouble = transport::record_in<StepTrouble>(decision);
   if (trouble.kind != StepTrouble::invalid_loss) return nullptr;
   InvalidStep invalid{.step = job.training_step,
                       .loss = trouble.loss,
@@ -355,8 +355,8 @@ std::exception_ptr agreed_invalid_loss(const StagePlacement& placement, const Ra
                       .replicas = placement.context().replicas,
                       .micro_batch = trouble.micro_batch,
                       .stage = placement.last_stage().value(),
-                      .cause = text_in(decision, 1)};
-  if (parameter = text_in(decision, 2); !parameter.empty()) {
+                      .cause = transport::text_in(decision, 1)};
+  if (parameter = transport::text_in(decision, 2); !parameter.empty()) {
     invalid.spoiled_by = last_update;
     invalid.cause = last_update ? say(parameter, " since the update of training step ", *last_update, " at the latest")
                                 : parameter + ", and no update has changed it";

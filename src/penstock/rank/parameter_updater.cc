@@ -192,7 +192,7 @@ void ParameterUpdater::measure_norm() {
   const torch::Tensor norm = reducer_.norm(device_);
   // Whether a dynamic loss scale skips the update is decided by the host.
   if (!device_.is_cpu() && scaler_.is_dynamic())
-    placement_.endpoint().await_stream(current_stream(device_), "the gradient norm");
+    placement_.endpoint().await_stream(transport::current_stream(device_), "the gradient norm");
   if (device_.is_cpu() || scaler_.is_dynamic())
     set_norm(norm.item<double>() / loss_scale());
   else

@@ -109,7 +109,8 @@ void take_over_batch(const StepJob& job) {
   job.ready->block_current_streams();
   for (const Tensors* tensors : {&job.inputs, &job.targets})
     for (const torch::Tensor& tensor : *tensors)
-      if (tensor.defined() && !tensor.is_cpu()) record_use(tensor, current_stream(tensor.device()));
+      if (tensor.defined() && !tensor.is_cpu())
+        transport::record_use(tensor, transport::current_stream(tensor.device()));
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ class BoundaryMessages {
   const StagePlacement& placement_;
   const Graph& graph_;
   const Setting setting_;
-  DeviceReceiver from_host_;
+  transport::DeviceReceiver from_host_;
   std::uint64_t step_ = 0;
   std::map<Tag, Message> inbox_;   // received, or from another stage of this rank
   std::map<Tag, Message> outbox_;  // computed, not sent yet

@@ -77,8 +77,9 @@ class Copies : public std::enable_shared_from_this<Copies> {
     return [this, tag, directory, work_is_gone](RankRunner& runner) {
       OfRank& rank = ranks_.at(runner.context().rank);
       try {
-        rank.directory = text_in(with_others(rank.context, [&] {
-          return broadcast(rank.context, tag, message_of(directory), "the name of the checkpoint's directory");
+        rank.directory = transport::text_in(with_others(rank.context, [&] {
+          return broadcast(rank.context, tag, transport::message_of(directory),
+                           "the name of the checkpoint's directory");
         }));
         take(runner, rank);
       } catch (...) {
@@ -301,7 +302,7 @@ void CheckpointSaver::Impl::finish() {
   await_writing();
   const Tag tag = parts_.runners->next_gathering();
   parts_.runners->run([&](RankRunner& runner) {
-    broadcast(runner.context(), tag, message_of(std::string()), "rank 0 to have written the checkpoint");
+    broadcast(runner.context(), tag, transport::message_of(std::string()), "rank 0 to have written the checkpoint");
   });
 }
 

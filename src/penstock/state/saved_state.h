@@ -32,9 +32,9 @@ struct RankReport {
   Kind kind = Kind::done;
   std::string text = {};  // if done, what was written or found; otherwise the error
 
-  Message message() const { return message_of(static_cast<std::int32_t>(kind), text); }
+  Message message() const { return transport::message_of(static_cast<std::int32_t>(kind), text); }
   static RankReport of(const Message& message) {
-    return {static_cast<Kind>(record_in<std::int32_t>(message)), text_in(message, 1)};
+    return {static_cast<Kind>(transport::record_in<std::int32_t>(message)), transport::text_in(message, 1)};
   }
 };
 

@@ -47,7 +47,7 @@ Message findings(const RankStages& stages, const StateForm& stored) {
                            " in the network and ", form.dtype, " of shape ", at::IntArrayRef(form.shape), " in the ",
                            stored.what, "\n");
     }
-  return message_of(fitting, differences);
+  return transport::message_of(fitting, differences);
 }
 
 /// The text for all ranks' findings, on rank 0. A tied parameter has a line for each of its stages.
@@ -55,7 +55,7 @@ std::string text_of(const std::vector<Message>& all, const StateForm& stored) {
   std::vector<std::string> differences;
   std::set<std::string> seen;
   for (const Message& message : all) {
-    std::istringstream fitting(text_in(message)), errors(text_in(message, 1));
+    std::istringstream fitting(transport::text_in(message)), errors(transport::text_in(message, 1));
     for (std::string name; std::getline(fitting, name);) seen.insert(name);
     for (std::string error; std::getline(errors, error);)
       if (seen.insert(error).second) differences.push_back(error);
@@ -82,9 +82,10 @@ StateForm form_of(const std::map<std::string, torch::Tensor>& state) {
 /// Called on every rank's thread with the same `stored`. Returns the first three differences between the ranks'
 /// parameters and buffers and those of `stored`, the same text on every rank; empty if all fit.
 std::string misfit(const RankContext& context, const Tag& tag, const RankStages& stages, const StateForm& stored) {
-  const auto decide = [&](const std::vector<Message>& all) { return message_of(text_of(all, stored)); };
-  return text_in(agree(context, tag, findings(stages, stored), decide,
-                       {.parts = "what fits of a " + stored.what, .decision = "whether a " + stored.what + " fits"}));
+  const auto decide = [&](const std::vector<Message>& all) { return transport::message_of(text_of(all, stored)); };
+  return transport::text_in(
+      agree(context, tag, findings(stages, stored), decide,
+            {.parts = "what fits of a " + stored.what, .decision = "whether a " + stored.what + " fits"}));
 }
 
 /// The one that decides about the attempt. Called on every rank's thread; returns the same everywhere.

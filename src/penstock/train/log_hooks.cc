@@ -141,7 +141,7 @@ class ConsoleHook : public Hook {
 bool stdout_is_terminal() {
   if (isatty(STDOUT_FILENO) == 0) return false;
   try {
-    return launched_as().kind == LaunchedAs::Kind::alone;
+    return joining::launched_as().kind == joining::LaunchedAs::Kind::alone;
   } catch (const ConfigError&) {
     return false;  // several launchers, of which the transport of the world has chosen one
   }

@@ -33,17 +33,17 @@ std::int64_t steps_between(std::int64_t steps, double seconds) {
 }
 
 Message decided(const std::vector<Message>& all, std::int64_t steps_until_next) {
-  RequestRecord decision = record_in<RequestRecord>(all.front());
-  std::string reason = text_in(all.front(), 1);
+  RequestRecord decision = transport::record_in<RequestRecord>(all.front());
+  std::string reason = transport::text_in(all.front(), 1);
   for (const Message& message : all) {
-    const RequestRecord request = record_in<RequestRecord>(message);
+    const RequestRecord request = transport::record_in<RequestRecord>(message);
     if (decision.stop != 0 || request.stop == 0) continue;
     decision.stop = request.stop;
     decision.signal = request.signal;
-    reason = text_in(message, 1);
+    reason = transport::text_in(message, 1);
   }
   decision.steps_until_next = steps_until_next;
-  return message_of(decision, reason);
+  return transport::message_of(decision, reason);
 }
 
 }  // namespace
@@ -68,16 +68,16 @@ std::optional<StepRequests> StepAgreement::agree(const StepRequests& own, StepKi
   StepRequests agreed;
   ranks_of(world_).run_on_local_ranks([&](const RankContext& context) {
     const Message decision =
-        penstock::agree(context, tag, message_of(request, own.stop.value_or("")),
+        penstock::agree(context, tag, transport::message_of(request, own.stop.value_or("")),
                         // By then the steps are done, not only submitted.
                         [&](const std::vector<Message>& all) {
                           return decided(all, is_timed ? steps_between(call - last_, to_s(now_ns() - last_ns_)) : 1);
                         },
                         {.parts = "whether it wants to save or to stop", .decision = "whether all save or stop"});
     if (!context.collects) return;
-    const RequestRecord all = record_in<RequestRecord>(decision);
+    const RequestRecord all = transport::record_in<RequestRecord>(decision);
     agreed.save = all.save != 0;
-    if (all.stop != 0) agreed.stop = text_in(decision, 1);
+    if (all.stop != 0) agreed.stop = transport::text_in(decision, 1);
     agreed.signal = static_cast<int>(all.signal);
     next_ = call + all.steps_until_next;
   });

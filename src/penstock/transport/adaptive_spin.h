@@ -12,7 +12,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace penstock {
+namespace penstock::transport {
 
 /// The spin policy of one waiting thread, used by that thread alone. All times are in nanoseconds of one steady clock.
 class AdaptiveSpin {
@@ -65,4 +65,4 @@ class AdaptiveSpin {
   bool was_late_ = false;
 };
 
-}  // namespace penstock
+}  // namespace penstock::transport

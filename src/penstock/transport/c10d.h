@@ -12,7 +12,7 @@
 
 #include <c10/util/Logging.h>
 
-namespace penstock {
+namespace penstock::transport {
 
 /// What c10d and Gloo wait for at most: longer than any job. Deadlines are kept outside of them, because theirs also
 /// count the time in which a process is stopped, and Gloo's own default is the time that its connections had to come
@@ -63,4 +63,4 @@ class QuietC10d {
   static std::atomic_ref<int> level() { return std::atomic_ref<int>(FLAGS_caffe2_log_level); }
 };
 
-}  // namespace penstock
+}  // namespace penstock::transport

@@ -16,9 +16,11 @@
 #include "penstock/base/ids.h"
 #include "penstock/transport/tag.h"
 
-namespace penstock {
-
+namespace penstock::transport {
 struct PeerStatus;  // progress.h
+}  // namespace penstock::transport
+
+namespace penstock {
 
 /// A wait or a send ended because some rank aborted the world: a consequence of a failure, never its cause.
 class WorldAborted : public TransportError {
@@ -54,7 +56,7 @@ class ControlPlane {
   /// instruction; costs about one reading of the clock.
   virtual void report_progress(const Position& position) = 0;
   /// What this rank has recorded of itself.
-  virtual PeerStatus status() const = 0;
+  virtual transport::PeerStatus status() const = 0;
 
   /// Ends every wait on every rank with `reason`. Each rank uses the first reason that reaches it, so that among
   /// threads all use the same; later calls do nothing.

@@ -25,9 +25,11 @@
 #include "penstock/base/tensor.h"
 #include "penstock/transport/tag.h"
 
-namespace penstock {
-
+namespace penstock::transport {
 class DeviceEvents;
+}  // namespace penstock::transport
+
+namespace penstock {
 
 /// One value of a message. An undefined tensor stands for an absent value or gradient.
 struct Payload {
@@ -41,7 +43,7 @@ struct Message {
   std::int64_t sent_ns = 0;     // steady clock of the sender, set by send; 0 if it is not known
   std::int64_t arrived_ns = 0;  // steady clock of the receiver, set on arrival, from when on it can be received
   /// When tensors on devices are complete, within a process; null if all are on the CPU.
-  std::shared_ptr<const DeviceEvents> ready = nullptr;
+  std::shared_ptr<const transport::DeviceEvents> ready = nullptr;
 
   /// The transit time in nanoseconds; 0 if it is not known.
   std::int64_t transit_ns() const { return sent_ns > 0 && arrived_ns > sent_ns ? arrived_ns - sent_ns : 0; }

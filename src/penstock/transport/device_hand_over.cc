@@ -8,7 +8,7 @@
 
 #include "penstock/base/device_copy.h"
 
-namespace penstock {
+namespace penstock::transport {
 namespace {
 
 /// `copy` is used on `user` once the present work of `link` is complete.
@@ -114,4 +114,4 @@ Message DeviceReceiver::receive(Message message) {
   return message;
 }
 
-}  // namespace penstock
+}  // namespace penstock::transport

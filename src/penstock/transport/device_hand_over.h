@@ -26,7 +26,7 @@
 #include "penstock/base/tensor.h"
 #include "penstock/transport/data_plane.h"
 
-namespace penstock {
+namespace penstock::transport {
 
 /// The present work of the streams on which some tensors are computed. Immutable.
 class DeviceEvents {
@@ -85,4 +85,4 @@ class DeviceReceiver {
   LinkStreams link_streams_;
 };
 
-}  // namespace penstock
+}  // namespace penstock::transport

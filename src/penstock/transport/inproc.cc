@@ -14,6 +14,8 @@
 namespace penstock {
 namespace {
 
+using namespace transport;
+
 struct ThreadWorld {
   ThreadWorld(int size, const TransportOptions& options) : positions(static_cast<std::size_t>(size)) {
     for (std::int32_t rank = 0; rank < size; ++rank)

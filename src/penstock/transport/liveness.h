@@ -25,7 +25,7 @@
 #include "penstock/base/ids.h"
 #include "penstock/transport/progress.h"
 
-namespace penstock {
+namespace penstock::transport {
 
 /// How a mailbox waits.
 struct WaitPolicy {
@@ -166,4 +166,4 @@ class WaitGuard {
   bool was_stopped_ = false;  // before the last check
 };
 
-}  // namespace penstock
+}  // namespace penstock::transport

@@ -28,7 +28,7 @@
 #include "penstock/transport/progress.h"
 #include "penstock/transport/tag.h"
 
-namespace penstock {
+namespace penstock::transport {
 
 /// Any thread may call put(), abort() and cancel(); only the owner's thread may call take(). put() and take() are O(1).
 /// A mailbox has its own cache lines, so that neighbours in an array do not slow each other down.
@@ -297,4 +297,4 @@ class Mailboxes {
   std::map<std::uint32_t, Mailbox<Content>> background_;  // guarded by mutex_: by pipeline; never removed
 };
 
-}  // namespace penstock
+}  // namespace penstock::transport

@@ -22,7 +22,7 @@
 #include "penstock/base/ids.h"
 #include "penstock/transport/tag.h"
 
-namespace penstock {
+namespace penstock::transport {
 
 /// The latest known state of one rank. All times are on the steady clock of the rank that reads it.
 struct PeerStatus {
@@ -252,4 +252,4 @@ struct WaitChain {
   }
 };
 
-}  // namespace penstock
+}  // namespace penstock::transport

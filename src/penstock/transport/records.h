@@ -16,7 +16,7 @@
 #include "penstock/base/error.h"
 #include "penstock/transport/transport.h"
 
-namespace penstock {
+namespace penstock::transport {
 
 /// A single number, or a struct of numbers whose `record_name` is its name in errors:
 /// `static constexpr std::string_view record_name = "UpdateCounts";`.
@@ -103,4 +103,4 @@ T record_in(const Message& message, std::size_t index = 0) {
   return records.front();
 }
 
-}  // namespace penstock
+}  // namespace penstock::transport

@@ -79,19 +79,19 @@ std::vector<bool> compare_ranks(const RankContext& context, const Preflight& pre
   const auto compare = [&](const std::vector<Message>& all) {
     std::string differs, marks = marks_of(preflight);
     for (std::size_t r = 1; r < all.size() && differs.empty(); ++r) {
-      differs = difference(lines, text_in(all[r], 0), WorldRank(static_cast<std::int32_t>(r)));
-      const std::string their_marks = text_in(all[r], 1);
+      differs = difference(lines, transport::text_in(all[r], 0), WorldRank(static_cast<std::int32_t>(r)));
+      const std::string their_marks = transport::text_in(all[r], 1);
       for (std::size_t n = 0; n < marks.size() && differs.empty(); ++n)
         if (their_marks[n] == '1') marks[n] = '1';
     }
-    return message_of(differs, marks);
+    return transport::message_of(differs, marks);
   };
-  const Message result =
-      agree(context, control_tag(preflight.pipeline, Topic::settings), message_of(lines, marks_of(preflight)), compare,
-            {.parts = "the fingerprint", .decision = "the comparison of fingerprints"});
-  if (const std::string differs = text_in(result, 0); !differs.empty()) throw ConfigError(differs);
+  const Message result = agree(context, control_tag(preflight.pipeline, Topic::settings),
+                               transport::message_of(lines, marks_of(preflight)), compare,
+                               {.parts = "the fingerprint", .decision = "the comparison of fingerprints"});
+  if (const std::string differs = transport::text_in(result, 0); !differs.empty()) throw ConfigError(differs);
   std::vector<bool> trains;
-  for (const char mark : text_in(result, 1)) trains.push_back(mark == '1');
+  for (const char mark : transport::text_in(result, 1)) trains.push_back(mark == '1');
   return trains;
 }
 

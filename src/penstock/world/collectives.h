@@ -17,12 +17,12 @@ namespace penstock {
 std::vector<Message> gather(const RankContext& context, const Tag& tag, Message own, const std::string& waiting_for);
 
 /// gather() for records (transport/records.h).
-template <Record T>
+template <transport::Record T>
 std::vector<std::vector<T>> gather_records(const RankContext& context, const Tag& tag, const std::vector<T>& own,
                                            const std::string& waiting_for) {
   std::vector<std::vector<T>> all;
-  for (const Message& message : gather(context, tag, message_of(own), waiting_for))
-    all.push_back(records_in<T>(message));
+  for (const Message& message : gather(context, tag, transport::message_of(own), waiting_for))
+    all.push_back(transport::records_in<T>(message));
   return all;
 }
 

@@ -50,7 +50,7 @@ c10::Device device_of(c10::Device wanted, int local_rank) {
   return wanted.has_index() ? wanted : c10::Device(wanted.type(), static_cast<c10::DeviceIndex>(local_rank % there));
 }
 
-int local_rank_of(int world_rank) { return launched_local_rank().value_or(world_rank); }
+int local_rank_of(int world_rank) { return joining::launched_local_rank().value_or(world_rank); }
 
 RankDevice::RankDevice(c10::Device device) : device_(device) {
   if (!device.is_cpu()) stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);

@@ -40,7 +40,7 @@ std::vector<std::int64_t> measure_clock_offsets(const RankContext& context, cons
   if (context.rank != WorldRank(0)) {
     for (int i = 0; i < questions && !endpoint.shares_host(WorldRank(0)); ++i) {
       endpoint.receive(WorldRank(0), tag_of(i, false), "a question for this host's clock");
-      endpoint.send(WorldRank(0), tag_of(i, true), message_of(now_ns()));
+      endpoint.send(WorldRank(0), tag_of(i, true), transport::message_of(now_ns()));
     }
     return {};
   }
@@ -51,7 +51,7 @@ std::vector<std::int64_t> measure_clock_offsets(const RankContext& context, cons
       const std::int64_t asked = now_ns();
       endpoint.send(other, tag_of(i, false), {});
       const Message answer = endpoint.receive(other, tag_of(i, true), "the clock of another host");
-      readings.push_back({asked, record_in<std::int64_t>(answer), now_ns()});
+      readings.push_back({asked, transport::record_in<std::int64_t>(answer), now_ns()});
     }
     offsets.push_back(readings.empty() ? 0 : clock_offset_ns(readings));
   }
@@ -77,14 +77,14 @@ Message message_of_steps(const std::vector<RankStep>& steps) {
     headers.push_back({step.step, step.begin_ns, step.end_ns, step.spans.size()});
     spans.insert(spans.end(), step.spans.begin(), step.spans.end());
   }
-  return message_of(headers, spans);
+  return transport::message_of(headers, spans);
 }
 
 std::vector<RankStep> steps_in(const Message& message) {
-  const auto spans = records_in<Span>(message, 1);
+  const auto spans = transport::records_in<Span>(message, 1);
   auto next = spans.begin();
   std::vector<RankStep> steps;
-  for (const StepHeader& header : records_in<StepHeader>(message)) {
+  for (const StepHeader& header : transport::records_in<StepHeader>(message)) {
     require<InternalError>(header.spans <= static_cast<std::size_t>(spans.end() - next), "step ", header.step, " has ",
                            header.spans, " spans, of which ", spans.end() - next, " came");
     const auto end = next + static_cast<std::ptrdiff_t>(header.spans);
@@ -130,7 +130,8 @@ std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, 
     names += name;
     lengths.push_back(name.size());
   }
-  const std::vector<Message> indices = gather(context, tag, message_of(names, lengths), "the names of the parameters");
+  const std::vector<Message> indices =
+      gather(context, tag, transport::message_of(names, lengths), "the names of the parameters");
   std::map<std::string, torch::Tensor> all;
   if (context.rank != WorldRank(0)) {
     for (std::size_t i = 0; i < own.size(); ++i) {
@@ -144,8 +145,8 @@ std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, 
   for (int r = 1; r < context.world_size(); ++r) {
     const WorldRank from(r);
     const Message& index = indices[from.index()];
-    names = text_in(index);
-    lengths = records_in<std::uint64_t>(index, 1);
+    names = transport::text_in(index);
+    lengths = transport::records_in<std::uint64_t>(index, 1);
     const std::size_t count = lengths.size();
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) endpoint.send(from, numbered(asked, i), {});
     std::size_t at = 0;

@@ -166,9 +166,10 @@ std::string decided_on_rank_0(const World& world, std::uint32_t pipeline, Topic 
   std::string agreed;
   ranks_of(world).run_on_local_ranks([&](const RankContext& context) {
     const bool decides = context.rank == WorldRank(0);
-    const Message decision = broadcast(context, control_tag(pipeline, topic),
-                                       decides ? message_of(decide(context)) : Message{}, "what rank 0 measures");
-    if (context.collects) agreed = text_in(decision);
+    const Message decision =
+        broadcast(context, control_tag(pipeline, topic), decides ? transport::message_of(decide(context)) : Message{},
+                  "what rank 0 measures");
+    if (context.collects) agreed = transport::text_in(decision);
   });
   return agreed;
 }

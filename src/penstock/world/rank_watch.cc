@@ -33,7 +33,7 @@ std::vector<RankWatch::BusyRank> RankWatch::busy_ranks(std::int64_t now_ns) cons
     const auto endpoint = rank.endpoint.lock();
     const std::int64_t busy_since = rank.busy_since_ns();
     if (!endpoint || busy_since == 0) continue;
-    const PeerStatus status = endpoint->status();
+    const transport::PeerStatus status = endpoint->status();
     busy.push_back({endpoint, status, now_ns - std::max(busy_since, status.moved_ns)});
   }
   return busy;
@@ -68,8 +68,9 @@ std::exception_ptr RankWatch::Wait::check_for_stall() {
   for (const auto& [endpoint, status, still_ns] : busy) {
     if (status.waits_for || awaited.contains(endpoint->rank())) continue;
     if (std::min(now - floor_ns_, still_ns) < limit) continue;
-    const std::string reason = say("the program waits for rank ", endpoint->rank().value(), ", which is ",
-                                   place_of(status, now), " (no progress for ", to_s(limit), " s, the stall limit)");
+    const std::string reason =
+        say("the program waits for rank ", endpoint->rank().value(), ", which is ", transport::place_of(status, now),
+            " (no progress for ", to_s(limit), " s, the stall limit)");
     endpoint->abort(reason);
     return std::make_exception_ptr(RankFailure(endpoint->aborted().value_or(reason)));
   }

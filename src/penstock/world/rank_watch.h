@@ -77,7 +77,7 @@ class RankWatch {
   /// The status of a rank that is in a job, and for how long it has made no progress there.
   struct BusyRank {
     std::shared_ptr<ControlPlane> endpoint;
-    PeerStatus status;
+    transport::PeerStatus status;
     std::int64_t still_ns = 0;
   };
   std::vector<BusyRank> busy_ranks(std::int64_t now_ns) const;

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t most_threads = 1024;
 
 std::string plural(int n, const char* what) { return say(n, " ", what, n == 1 ? "" : "s"); }
-std::string processes(int n) { return say(n, n == 1 ? " process" : " processes"); }
+std::string count_of_processes(int n) { return say(n, n == 1 ? " process" : " processes"); }
 
 void check(const WorldOptions& options) {
   require<ConfigError>(options.stages >= 1, "stages = ", options.stages, ", but a pipeline has at least 1");
@@ -35,19 +35,19 @@ void check(const WorldOptions& options) {
 
 /// The number of replicas that `count` processes form. Throws ConfigError where the count does not fit; `command`
 /// starts processes, for the message.
-int replicas_of(int count, const WorldOptions& options, const std::string& command = LaunchedAs{}.start) {
+int replicas_of(int count, const WorldOptions& options, const std::string& command = joining::LaunchedAs{}.start) {
   const auto start = [&](std::int64_t wanted, const char* multiple) {
     return options.processes ? say(": join ", multiple, wanted)
                              : say(": start ", multiple, wanted, " (", command, " ", wanted, ")");
   };
   if (options.replicas > 0) {
     const std::int64_t wanted = std::int64_t{options.stages} * options.replicas;
-    require<ConfigError>(wanted == count, processes(count), " for ", plural(options.stages, "pipeline rank"), " x ",
-                         plural(options.replicas, "replica"), start(wanted, ""));
+    require<ConfigError>(wanted == count, count_of_processes(count), " for ", plural(options.stages, "pipeline rank"),
+                         " x ", plural(options.replicas, "replica"), start(wanted, ""));
     return options.replicas;
   }
-  require<ConfigError>(count % options.stages == 0 && count > 0, processes(count), count == 1 ? " does" : " do",
-                       " not divide into ", plural(options.stages, "pipeline rank"),
+  require<ConfigError>(count % options.stages == 0 && count > 0, count_of_processes(count),
+                       count == 1 ? " does" : " do", " not divide into ", plural(options.stages, "pipeline rank"),
                        start(options.stages, "a multiple of "));
   return count / options.stages;
 }
@@ -71,7 +71,7 @@ std::unique_ptr<Transport> open_process_endpoint(TransportKind kind, const World
 }
 
 /// MPI that was started by the launcher of another one takes each process for the only one of a job of its own.
-void require_launched_place(const Transport& endpoint, const LaunchedAs& launched) {
+void require_launched_place(const Transport& endpoint, const joining::LaunchedAs& launched) {
   require<ConfigError>(endpoint.size() == launched.size && endpoint.rank().value() == launched.rank, "this is process ",
                        launched.rank, " of ", launched.size, " started by ", launched.by, ", but ", endpoint.name(),
                        " says process ", endpoint.rank().value(), " of ", endpoint.size(),
@@ -82,8 +82,9 @@ bool joins_by_gloo(TransportKind kind) { return kind == TransportKind::gloo || k
 
 std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& options, TransportKind kind) {
   std::vector<std::unique_ptr<Transport>> endpoints;
-  const LaunchedAs launched = options.processes ? LaunchedAs{} : launched_as(asked_transport(options.transport));
-  const bool is_launched = launched.kind != LaunchedAs::Kind::alone;
+  const joining::LaunchedAs launched =
+      options.processes ? joining::LaunchedAs{} : joining::launched_as(asked_transport(options.transport));
+  const bool is_launched = launched.kind != joining::LaunchedAs::Kind::alone;
   // A process that a launcher has started for gloo is one rank, even if it has nothing to join.
   const bool is_one_rank = kind != TransportKind::threads || joins_by_gloo(options.transport);
   // Before the processes are joined, so that a wrong count fails at once.
@@ -106,7 +107,7 @@ std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& optio
 TransportKind transport_of(const WorldOptions& options) {
   if (!options.processes && options.transport == TransportKind::nccl) nccl_groups();  // throws where there is none
   if (!options.processes)
-    return choose_transport(options.transport, launched_as(asked_transport(options.transport)),
+    return choose_transport(options.transport, joining::launched_as(asked_transport(options.transport)),
                             {.mpi = mpi_available(), .gloo = gloo_available()});
   const std::string joined_by = options.processes->transport();
   const TransportKind kind = joined_by == "mpi"    ? TransportKind::mpi
@@ -166,7 +167,7 @@ int World::replica() const { return replica_of(WorldRank(rank())); }
 std::string World::transport() const { return ranks_->first().endpoint->name(); }
 std::optional<std::string> World::failed() const { return ranks_->failed(); }
 bool World::is_main() const { return rank() == 0; }
-bool World::should_log() const { return is_main() || logs_every_rank(); }
+bool World::should_log() const { return is_main() || joining::logs_every_rank(); }
 
 std::string World::describe() const {
   return say(plural(size(), "rank"), " = ", plural(stages(), "pipeline rank"), " x ", plural(replicas(), "replica"),

@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-[[noreturn]] void refuse_build_without_mpi(const LaunchedAs& launched, const BuiltTransports& built) {
+[[noreturn]] void refuse_build_without_mpi(const joining::LaunchedAs& launched, const BuiltTransports& built) {
   throw ConfigError(say(
       "rank ", launched.rank, " of ", launched.size, " by ", launched.by, ", but this Penstock is built without MPI",
       built.gloo ? ": use torchrun or penstock launch, or build with MPI " : " and without Gloo: build with MPI ",
@@ -15,30 +15,31 @@ namespace {
 
 }  // namespace
 
-AskedTransport asked_transport(TransportKind wanted) {
-  if (wanted == TransportKind::gloo || wanted == TransportKind::nccl) return AskedTransport::gloo;
-  return wanted == TransportKind::mpi ? AskedTransport::mpi : AskedTransport::any;
+joining::AskedTransport asked_transport(TransportKind wanted) {
+  if (wanted == TransportKind::gloo || wanted == TransportKind::nccl) return joining::AskedTransport::gloo;
+  return wanted == TransportKind::mpi ? joining::AskedTransport::mpi : joining::AskedTransport::any;
 }
 
-TransportKind choose_transport(TransportKind wanted, const LaunchedAs& launched, const BuiltTransports& built) {
+TransportKind choose_transport(TransportKind wanted, const joining::LaunchedAs& launched,
+                               const BuiltTransports& built) {
   using enum TransportKind;
   const bool several = launched.size > 1;
   const bool wants_gloo = wanted == gloo || wanted == nccl;
   const std::string which = say("this is process ", launched.rank, " of ", launched.size, " started by ", launched.by);
   switch (launched.kind) {
-    case LaunchedAs::Kind::alone:
+    case joining::LaunchedAs::Kind::alone:
       if (wants_gloo && launched.has_launcher) return threads;
       require<ConfigError>(!wants_gloo, "the transport ", wanted == gloo ? "gloo" : "nccl",
                            " joins processes, and this is the only one: start them with "
                            "torchrun (torchrun --no-python --nproc-per-node 2 ...), or use threads");
       return wanted == mpi ? mpi : threads;
-    case LaunchedAs::Kind::mpi:
+    case joining::LaunchedAs::Kind::mpi:
       require<ConfigError>(!several || wanted != threads, which, ", but the transport is threads: ", launched.size,
                            " whole jobs would run side by side; use the mpi transport or start one process");
       if (!several && (wants_gloo || (wanted == automatic && !built.mpi))) return threads;
       if (several && !built.mpi && !wants_gloo) refuse_build_without_mpi(launched, built);
       return wanted == automatic ? mpi : wanted;
-    case LaunchedAs::Kind::torchrun:
+    case joining::LaunchedAs::Kind::torchrun:
       require<ConfigError>(wanted != threads, which, ", but the transport is threads: ", launched.size,
                            " whole jobs would run side by side; use the gloo transport or start one process");
       require<ConfigError>(wanted != mpi, which,

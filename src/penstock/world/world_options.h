@@ -5,11 +5,14 @@
 #include <memory>
 #include <optional>
 
+namespace penstock::joining {
+struct LaunchedAs;
+enum class AskedTransport;
+}  // namespace penstock::joining
+
 namespace penstock {
 
 class JoinedProcesses;
-struct LaunchedAs;
-enum class AskedTransport;
 
 enum class TransportKind {
   automatic,  // MPI where mpirun started this process, Gloo where torchrun did, threads otherwise
@@ -38,7 +41,7 @@ struct WorldOptions {
 };
 
 /// Whose variables hold for a world of this transport (transport/joining/launch_environment.h).
-AskedTransport asked_transport(TransportKind wanted);
+joining::AskedTransport asked_transport(TransportKind wanted);
 
 /// The transports between processes that a build has.
 struct BuiltTransports {
@@ -49,6 +52,6 @@ struct BuiltTransports {
 /// Never TransportKind::automatic. A launcher's world of one process has nothing to join: gloo and nccl are threads
 /// there. Throws ConfigError for a choice that would run `launched.size` whole jobs side by side, or that this build or
 /// this launcher cannot serve.
-TransportKind choose_transport(TransportKind wanted, const LaunchedAs& launched, const BuiltTransports& built);
+TransportKind choose_transport(TransportKind wanted, const joining::LaunchedAs& launched, const BuiltTransports& built);
 
 }  // namespace penstock

@@ -21,7 +21,7 @@
 #include "penstock/transport/device_hand_over.h"
 #include "penstock/transport/records.h"
 
-namespace penstock {
+namespace penstock::devices {
 namespace {
 
 struct Announcement {
@@ -62,12 +62,12 @@ class GroupDeviceChannels final : public DeviceChannels {
   /// A message whose receives are queued.
   struct Arriving {
     Message message;
-    std::shared_ptr<const DeviceEvents> complete;
+    std::shared_ptr<const transport::DeviceEvents> complete;
   };
   struct Incoming {
     std::uint64_t announced = 0;  // the number of the next announcement
     std::map<Tag, Arriving> messages = {};
-    LinkStreams link_streams = {};
+    transport::LinkStreams link_streams = {};
   };
   struct Sent {
     StepKey step;
@@ -122,7 +122,7 @@ void GroupDeviceChannels::connect(const RankPair& pair, std::uint32_t pipeline) 
       group_of(pair);  // throws where an abort has ended the greeting
       const std::string text = error.what();
       throw ConfigError(say("ranks ", pair.from.value(), " and ", pair.to.value(), " cannot be connected by ", name(),
-                            ": ", c10d_reason(text.substr(0, text.find('\n'))),
+                            ": ", transport::c10d_reason(text.substr(0, text.find('\n'))),
                             ": give each rank a device of its own, or use --transport gloo"));
     }
   }
@@ -133,7 +133,7 @@ void GroupDeviceChannels::connect(const RankPair& pair, std::uint32_t pipeline) 
 void GroupDeviceChannels::greet(c10d::Backend& group, bool sends) const {
   std::vector<torch::Tensor> greeting{torch::zeros({1}, torch::TensorOptions(torch::kUInt8).device(current_device()))};
   (sends ? group.send(greeting, receiver, 0) : group.recv(greeting, sender, 0))->wait();
-  current_stream(current_device()).synchronize();
+  transport::current_stream(current_device()).synchronize();
 }
 
 void GroupDeviceChannels::add(const RankPair& pair, Group group) {
@@ -153,15 +153,15 @@ SendRequest GroupDeviceChannels::send(SendRequest request) {
   const StepKey step = step_of(request.tag).value();
   order_behind_sends(step);
   const Group group = group_of({rank_, request.to});
-  Message announcement = message_of(Announcement{request.tag});
+  Message announcement = transport::message_of(Announcement{request.tag});
   for (Payload& payload : request.message.payloads) {
     torch::Tensor& tensor = payload.tensor;
     if (travels(tensor)) {
       if (tensor.numel() > 0) {
         std::vector<torch::Tensor> bytes = bytes_of(tensor);
-        sent_.push_back({step, current_stream(tensor.device()), group->send(bytes, receiver, 0), tensor});
+        sent_.push_back({step, transport::current_stream(tensor.device()), group->send(bytes, receiver, 0), tensor});
       }
-      tensor = empty_on(torch::kMeta, tensor);
+      tensor = transport::empty_on(torch::kMeta, tensor);
     }
     announcement.payloads.push_back(std::move(payload));
   }
@@ -174,7 +174,8 @@ Message GroupDeviceChannels::receive(WorldRank from, const Tag& tag, const TakeA
   Arriving arriving = std::move(incoming.messages.extract(tag).mapped());
   if (arriving.complete) arriving.complete->block_current_streams();
   for (const Payload& payload : arriving.message.payloads)
-    if (travels(payload.tensor)) record_use(payload.tensor, current_stream(payload.tensor.device()));
+    if (travels(payload.tensor))
+      transport::record_use(payload.tensor, transport::current_stream(payload.tensor.device()));
   order_behind_sends(step_of(tag).value());
   return std::move(arriving.message);
 }
@@ -183,7 +184,7 @@ Message GroupDeviceChannels::receive(WorldRank from, const Tag& tag, const TakeA
 void GroupDeviceChannels::queue_receives(WorldRank from, Message announcement) {
   const Group group = group_of({from, rank_});
   Incoming& incoming = incoming_[from];
-  const Tag tag = record_in<Announcement>(announcement).tag;
+  const Tag tag = transport::record_in<Announcement>(announcement).tag;
   announcement.payloads.erase(announcement.payloads.begin());
   const c10::Device device = current_device();
   const c10::StreamGuard guard(incoming.link_streams.of(device));
@@ -191,13 +192,13 @@ void GroupDeviceChannels::queue_receives(WorldRank from, Message announcement) {
   for (Payload& payload : announcement.payloads) {
     torch::Tensor& tensor = payload.tensor;
     if (!tensor.defined() || !tensor.is_meta()) continue;
-    tensor = empty_on(device, tensor);
+    tensor = transport::empty_on(device, tensor);
     if (tensor.numel() == 0) continue;
     std::vector<torch::Tensor> bytes = bytes_of(tensor);
     group->recv(bytes, sender, 0)->wait();  // the link stream does
     received.push_back(tensor);
   }
-  auto complete = DeviceEvents::of(received);
+  auto complete = transport::DeviceEvents::of(received);
   incoming.messages.emplace(tag, Arriving{std::move(announcement), std::move(complete)});
 }
 
@@ -241,4 +242,4 @@ std::unique_ptr<DeviceChannels> open_device_channels(WorldRank rank, const Devic
   return std::make_unique<GroupDeviceChannels>(rank, groups, store);
 }
 
-}  // namespace penstock
+}  // namespace penstock::devices

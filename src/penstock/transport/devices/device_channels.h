@@ -34,7 +34,7 @@
 #include "penstock/transport/joined_processes.h"
 #include "penstock/transport/transport.h"
 
-namespace penstock {
+namespace penstock::devices {
 
 /// One process's ends of all its channels. Used by its rank's thread, with the rank's device and stream as the current
 /// ones; abort() by any.
@@ -77,4 +77,4 @@ class DeviceChannels {
 std::unique_ptr<DeviceChannels> open_device_channels(WorldRank rank, const DeviceGroups& groups,
                                                      const c10::intrusive_ptr<c10d::Store>& store);
 
-}  // namespace penstock
+}  // namespace penstock::devices

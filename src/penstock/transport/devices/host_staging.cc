@@ -9,7 +9,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/process.h"
 
-namespace penstock {
+namespace penstock::devices {
 namespace {
 
 bool is_on_device(const torch::Tensor& tensor) { return tensor.defined() && !tensor.is_cpu(); }
@@ -40,7 +40,7 @@ void HostStaging::stage(SendRequest request) {
 
 void HostStaging::order_current_streams() {
   const std::lock_guard lock(mutex_);
-  for (const c10::Event& event : complete_) event.block(current_stream(event.device()));
+  for (const c10::Event& event : complete_) event.block(transport::current_stream(event.device()));
   complete_.clear();
 }
 
@@ -49,13 +49,13 @@ HostStaging::Copy HostStaging::begin(SendRequest request) {
   std::vector<torch::Tensor> sources;
   for (const Payload& payload : copy.request.message.payloads)
     if (is_on_device(payload.tensor)) sources.push_back(payload.tensor);
-  const auto ready = DeviceEvents::of(sources);
+  const auto ready = transport::DeviceEvents::of(sources);
   for (Payload& payload : copy.request.message.payloads) {
     if (!is_on_device(payload.tensor)) continue;
     const c10::Stream& link = link_streams_.of(payload.tensor.device());
     ready->block(link, link.device());
     const c10::StreamGuard guard(link);
-    record_use(payload.tensor, link);
+    transport::record_use(payload.tensor, link);
     payload.tensor = to_host_later(payload.tensor);
   }
   for (const torch::Tensor& source : sources) {
@@ -95,4 +95,4 @@ void HostStaging::finish(Copy copy) {
   calls_.go_on(std::move(copy.request));
 }
 
-}  // namespace penstock
+}  // namespace penstock::devices

@@ -22,7 +22,7 @@
 #include "penstock/transport/data_plane.h"
 #include "penstock/transport/device_hand_over.h"
 
-namespace penstock {
+namespace penstock::devices {
 
 /// The staging of one rank's messages. Its thread begins with the first one. Thread-safe.
 class HostStaging {
@@ -63,11 +63,11 @@ class HostStaging {
   const Calls calls_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  LinkStreams link_streams_;          // guarded by mutex_
-  std::deque<Copy> copies_;           // guarded by mutex_
-  std::vector<c10::Event> complete_;  // guarded by mutex_: the newest of each device since order_current_streams()
-  bool is_closing_ = false;           // guarded by mutex_
+  transport::LinkStreams link_streams_;  // guarded by mutex_
+  std::deque<Copy> copies_;              // guarded by mutex_
+  std::vector<c10::Event> complete_;     // guarded by mutex_: the newest of each device since order_current_streams()
+  bool is_closing_ = false;              // guarded by mutex_
   std::thread thread_;
 };
 
-}  // namespace penstock
+}  // namespace penstock::devices

@@ -16,7 +16,7 @@ DeviceGroups nccl_groups() {
               [](const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own) {
                 using c10d::ProcessGroupNCCL;
                 const auto options = ProcessGroupNCCL::Options::create();
-                options->timeout = c10d_time_limit;
+                options->timeout = transport::c10d_time_limit;
                 return c10::intrusive_ptr<c10d::Backend>(
                     c10::make_intrusive<ProcessGroupNCCL>(store, own.rank, own.size, options));
               },

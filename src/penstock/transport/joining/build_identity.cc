@@ -6,7 +6,7 @@
 #include "penstock/base/error.h"
 #include "source_digest.h"
 
-namespace penstock {
+namespace penstock::joining {
 
 std::string_view source_digest() { return PENSTOCK_SOURCE_DIGEST; }
 
@@ -14,4 +14,4 @@ std::string build_identity() {
   return say("penstock ", PENSTOCK_VERSION, " (", source_digest(), ") with LibTorch ", TORCH_VERSION);
 }
 
-}  // namespace penstock
+}  // namespace penstock::joining

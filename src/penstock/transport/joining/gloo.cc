@@ -37,6 +37,9 @@
 namespace penstock {
 namespace {
 
+using namespace joining;
+using namespace processes;
+
 constexpr const char* interface_variable = "GLOO_SOCKET_IFNAME";
 
 /// The addresses of a store, and the result of looking them up.
@@ -189,7 +192,7 @@ void GlooJob::open_store(Joining& joining) {
   options.port = static_cast<std::uint16_t>(place->port);
   options.isServer = opens_store();
   options.waitWorkers = false;  // meet_in() waits, and knows who is missing
-  options.timeout = c10d_time_limit;
+  options.timeout = transport::c10d_time_limit;
   try {
     if (opens_store())
       if (const int socket = loopback_socket(*place); socket >= 0) options.masterListenFd = socket;
@@ -231,7 +234,7 @@ GlooWorld GlooJob::join(std::chrono::milliseconds deadline, Joining& joining) {
 GlooWorld join_in_time(const std::shared_ptr<GlooJob>& job, std::chrono::milliseconds deadline) {
   const auto joining = std::make_shared<Joining>();
   std::packaged_task<GlooWorld()> task([=] {
-    const QuietC10d quiet;
+    const transport::QuietC10d quiet;
     return job->join(deadline, *joining);
   });
   auto joined = task.get_future();
@@ -282,8 +285,8 @@ std::unique_ptr<Transport> open_job(const std::shared_ptr<GlooJob>& job, const T
   require_network_interfaces();
   ignore_closed_connections();
   GlooWorld world = join_in_time(job, options.start_deadline);
-  std::unique_ptr<DeviceChannels> device_channels;
-  if (groups) device_channels = open_device_channels(world.network->rank(), *groups, world.store);
+  std::unique_ptr<devices::DeviceChannels> device_channels;
+  if (groups) device_channels = devices::open_device_channels(world.network->rank(), *groups, world.store);
   return open_process(std::move(world.network), options, std::move(device_channels));
 }
 

@@ -8,7 +8,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 
-namespace penstock {
+namespace penstock::joining {
 namespace {
 
 std::optional<int> number(const Environment& environment, const char* name) {
@@ -233,4 +233,4 @@ bool logs_every_rank(const Environment& environment) {
   return has(environment, "OMPI_MCA_orte_output_filename");
 }
 
-}  // namespace penstock
+}  // namespace penstock::joining

@@ -8,7 +8,7 @@
 #include "penstock/base/ids.h"
 #include "penstock/base/process.h"
 
-namespace penstock {
+namespace penstock::joining {
 
 struct LaunchedAs {
   enum class Kind {
@@ -80,4 +80,4 @@ inline constexpr const char* log_every_rank_variable = "PENSTOCK_LOG_EVERY_RANK"
 /// output goes.
 bool logs_every_rank(const Environment& environment = own_environment);
 
-}  // namespace penstock
+}  // namespace penstock::joining

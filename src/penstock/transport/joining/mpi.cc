@@ -32,6 +32,9 @@
 namespace penstock {
 namespace {
 
+using namespace joining;
+using namespace processes;
+
 // Far longer than MPI_Finalize takes when all processes call it.
 constexpr std::chrono::seconds finalize_timeout{10};
 

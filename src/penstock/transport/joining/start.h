@@ -13,7 +13,7 @@
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 
-namespace penstock {
+namespace penstock::joining {
 
 /// The time that the start of a world may take, not counting that in which this process is stopped.
 class StartDeadline {
@@ -57,4 +57,4 @@ std::string_view source_digest();
 /// "penstock 0.2.0 (1f2e3d4c5b6a) with LibTorch 2.13.0": the version, the digest, and LibTorch's version.
 std::string build_identity();
 
-}  // namespace penstock
+}  // namespace penstock::joining

@@ -9,7 +9,7 @@
 #include "penstock/base/hash.h"
 #include "penstock/transport/joining/start.h"
 
-namespace penstock {
+namespace penstock::joining {
 namespace {
 
 using Notes = std::map<int, MeetingNote>;  // by rank
@@ -66,7 +66,7 @@ class Participant {
       std::string silent;
       for (const auto& [rank, note] : all) {
         if (store_.check({key("here", rank)})) continue;
-        const std::string trouble = trouble_with(note.place);
+        const std::string trouble = processes::trouble_with(note.place);
         silent += say(silent.empty() ? "" : "; ", "rank ", rank,
                       trouble.empty() ? " has joined, and does not respond any more" : trouble);
       }
@@ -189,11 +189,11 @@ class Participant {
 
 }  // namespace
 
-MeetingNote own_note(int rank, int size) { return {rank, size, build_identity(), own_place(), ""}; }
+MeetingNote own_note(int rank, int size) { return {rank, size, build_identity(), processes::own_place(), ""}; }
 
 Meeting meet_in(c10d::Store& store, const MeetingNote& own, std::chrono::milliseconds deadline,
                 const std::atomic<bool>& is_over) {
   return Participant(store, own, deadline, is_over).meet();
 }
 
-}  // namespace penstock
+}  // namespace penstock::joining

@@ -20,14 +20,14 @@
 
 #include "penstock/transport/processes/peer_processes.h"
 
-namespace penstock {
+namespace penstock::joining {
 
 /// What a process tells the others before they are connected. Ranks count from 0.
 struct MeetingNote {
   int rank = 0;
   int size = 1;  // the number of ranks with which it was started
   std::string build;
-  ProcessPlace place;
+  processes::ProcessPlace place;
   std::string id;  // random, of one call of meet_in()
 };
 
@@ -36,8 +36,8 @@ MeetingNote own_note(int rank, int size);
 
 /// The processes that have met.
 struct Meeting {
-  std::string start;                 // random: a prefix of the store that nobody has used
-  std::vector<ProcessPlace> places;  // by rank
+  std::string start;                            // random: a prefix of the store that nobody has used
+  std::vector<processes::ProcessPlace> places;  // by rank
 };
 
 /// How long rank 0 waits until the others have read why they cannot join: the store may end with it.
@@ -49,4 +49,4 @@ inline constexpr std::chrono::seconds time_to_read{2};
 Meeting meet_in(c10d::Store& store, const MeetingNote& own, std::chrono::milliseconds deadline,
                 const std::atomic<bool>& is_over);
 
-}  // namespace penstock
+}  // namespace penstock::joining

@@ -15,11 +15,16 @@
 #include "penstock/transport/processes/peer_processes.h"
 #include "penstock/transport/processes/wire_buffer.h"
 
-namespace penstock {
-
+namespace penstock::devices {
 class DeviceChannels;
+}  // namespace penstock::devices
+
+namespace penstock {
 class Transport;
 struct TransportOptions;
+}  // namespace penstock
+
+namespace penstock::processes {
 
 /// One process's endpoint. It is open for all processes from its construction on. Functions are called by one thread at
 /// a time, which holds calls(), unless their comment says otherwise.
@@ -99,6 +104,6 @@ void require_deadlines(const TransportOptions& options);
 /// This process's endpoint of the world that `network` connects, with the guarantees of control_plane.h and
 /// data_plane.h. `device_channels` may be null.
 std::unique_ptr<Transport> open_process(std::unique_ptr<BufferNetwork> network, const TransportOptions& options,
-                                        std::unique_ptr<DeviceChannels> device_channels = nullptr);
+                                        std::unique_ptr<devices::DeviceChannels> device_channels = nullptr);
 
-}  // namespace penstock
+}  // namespace penstock::processes

@@ -11,7 +11,7 @@
 #include "penstock/transport/processes/wire_buffer.h"
 #include "penstock/transport/tag.h"
 
-namespace penstock::control_messages {
+namespace penstock::processes::control_messages {
 
 /// The kind of a buffer of BufferNetwork.
 enum MessageKind { kind_message = 1, kind_format, kind_question, kind_answer, kind_abort, kind_cancel };
@@ -70,4 +70,4 @@ std::string_view bytes_behind(const WireBuffer& buffer) {
   return {reinterpret_cast<const char*>(buffer.data()) + sizeof(T), buffer.size() - sizeof(T)};
 }
 
-}  // namespace penstock::control_messages
+}  // namespace penstock::processes::control_messages

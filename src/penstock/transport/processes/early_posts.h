@@ -16,7 +16,7 @@
 
 #include <cstddef>
 
-namespace penstock {
+namespace penstock::processes {
 
 /// The early receives of one connection in one direction. Each end has one of these and tells it every size in the
 /// order of sending. Not thread-safe.
@@ -49,4 +49,4 @@ class EarlyPosts {
   std::size_t capacity_ = 0;  // of the posted receives; 0: none are
 };
 
-}  // namespace penstock
+}  // namespace penstock::processes

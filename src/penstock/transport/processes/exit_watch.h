@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace penstock {
+namespace penstock::processes {
 
 /// That of this process; thread-safe.
 class ExitWatch {
@@ -93,4 +93,4 @@ class OpenWorld {
   bool is_clean_ = false;
 };
 
-}  // namespace penstock
+}  // namespace penstock::processes

@@ -10,7 +10,7 @@
 #include "penstock/base/error.h"
 #include "penstock/transport/c10d.h"
 
-namespace penstock {
+namespace penstock::processes {
 namespace {
 
 /// Exchanges a byte with every other process. Afterwards they need nothing from this one to be connected with it, even
@@ -29,7 +29,7 @@ void greet(c10d::Backend& connection, const GlooMembership& membership) {
       greeting.work = sends ? connection.send(greeting.bytes, peer, gloo_fifo_tag)
                             : connection.recv(greeting.bytes, peer, gloo_fifo_tag);
     }
-  for (const Greeting& greeting : greetings) greeting.work->wait(c10d_time_limit);
+  for (const Greeting& greeting : greetings) greeting.work->wait(transport::c10d_time_limit);
 }
 
 }  // namespace
@@ -38,8 +38,9 @@ GlooConnections connect_by_gloo(const c10::intrusive_ptr<c10d::Store>& store, co
   using c10d::ProcessGroupGloo;
   const auto connect = [&](const char* prefix) {
     // The default looks up the name of this host, which takes seconds where no server of names answers.
-    const auto options = membership.address.empty() ? ProcessGroupGloo::Options::create_default(c10d_time_limit)
-                                                    : ProcessGroupGloo::Options::create(c10d_time_limit);
+    const auto options = membership.address.empty()
+                             ? ProcessGroupGloo::Options::create_default(transport::c10d_time_limit)
+                             : ProcessGroupGloo::Options::create(transport::c10d_time_limit);
     options->threads = 1;  // it would run collective operations
     if (!membership.address.empty())
       options->devices.push_back(ProcessGroupGloo::createDeviceForHostname(membership.address));
@@ -55,9 +56,9 @@ GlooConnections connect_by_gloo(const c10::intrusive_ptr<c10d::Store>& store, co
     connections.payloads = connect("payloads");
     return connections;
   } catch (const std::exception& error) {
-    throw TransportError(
-        say("rank ", membership.rank.value(), " could not connect with all other ranks: ", c10d_reason(error.what())));
+    throw TransportError(say("rank ", membership.rank.value(),
+                             " could not connect with all other ranks: ", transport::c10d_reason(error.what())));
   }
 }
 
-}  // namespace penstock
+}  // namespace penstock::processes

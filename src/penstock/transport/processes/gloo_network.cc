@@ -16,7 +16,7 @@
 #include "penstock/transport/processes/early_posts.h"
 #include "penstock/transport/processes/exit_watch.h"
 
-namespace penstock {
+namespace penstock::processes {
 namespace {
 
 using Work = c10::intrusive_ptr<c10d::Work>;
@@ -240,7 +240,7 @@ class GlooNetwork final : public BufferNetwork {
       if (is_over_ || operations.empty()) return false;
       oldest = operations.front().work;
     }
-    return oldest->wait(c10d_time_limit);
+    return oldest->wait(transport::c10d_time_limit);
   }
 
   /// Gives back the buffers of complete sends, several at a time: whatever wakes this thread takes time from the ranks.
@@ -383,7 +383,7 @@ class GlooNetwork final : public BufferNetwork {
     {
       const std::lock_guard lock(mutex_);
       Peer& peer = this->peer(from);
-      if (why && !is_over_ && !peer.has_parted) peer.broken = c10d_reason(*why);
+      if (why && !is_over_ && !peer.has_parted) peer.broken = transport::c10d_reason(*why);
       peer.has_parted = true;
     }
     this->peer(from).changed.notify_one();
@@ -415,4 +415,4 @@ std::unique_ptr<BufferNetwork> make_gloo_network(GlooConnections connections, Gl
   return std::make_unique<GlooNetwork>(std::move(connections), std::move(membership));
 }
 
-}  // namespace penstock
+}  // namespace penstock::processes

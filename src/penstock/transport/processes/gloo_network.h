@@ -21,7 +21,7 @@
 
 #include "penstock/transport/processes/buffer_network.h"
 
-namespace penstock {
+namespace penstock::processes {
 
 /// The tag of all transfers: every connection is a FIFO.
 constexpr int gloo_fifo_tag = 0;
@@ -47,4 +47,4 @@ GlooConnections connect_by_gloo(const c10::intrusive_ptr<c10d::Store>& store, co
 /// The network of the processes that `connections` joins.
 std::unique_ptr<BufferNetwork> make_gloo_network(GlooConnections connections, GlooMembership membership);
 
-}  // namespace penstock
+}  // namespace penstock::processes

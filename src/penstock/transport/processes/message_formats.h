@@ -21,7 +21,7 @@
 #include "penstock/base/error.h"
 #include "penstock/transport/tag.h"
 
-namespace penstock {
+namespace penstock::processes {
 
 /// Whether messages of this kind are sent again and again in the same formats. Those of control messages change with
 /// the texts that they contain.
@@ -88,4 +88,4 @@ class ReceivedFormats {
   std::deque<std::string> formats_;
 };
 
-}  // namespace penstock
+}  // namespace penstock::processes

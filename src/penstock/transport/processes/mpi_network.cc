@@ -8,7 +8,7 @@
 #include "penstock/base/error.h"
 #include "penstock/transport/processes/control_messages.h"
 
-namespace penstock {
+namespace penstock::processes {
 
 void check_mpi(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
@@ -121,4 +121,4 @@ void MpiNetwork::abandon() noexcept {
     }
 }
 
-}  // namespace penstock
+}  // namespace penstock::processes

@@ -15,7 +15,7 @@
 #include "penstock/transport/processes/buffer_network.h"
 #include "penstock/transport/processes/exit_watch.h"
 
-namespace penstock {
+namespace penstock::processes {
 
 /// Throws TransportError, with MPI's text, unless `code` is MPI_SUCCESS.
 void check_mpi(int code, const char* call);
@@ -66,4 +66,4 @@ class MpiNetwork final : public BufferNetwork {
   std::optional<OpenWorld> open_world_;
 };
 
-}  // namespace penstock
+}  // namespace penstock::processes

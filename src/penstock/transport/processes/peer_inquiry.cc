@@ -6,31 +6,31 @@
 #include "penstock/base/clock.h"
 #include "penstock/transport/processes/control_messages.h"
 
-namespace penstock {
+namespace penstock::processes {
 
 using namespace control_messages;
 
-PeerInquiry::PeerInquiry(WorldRank rank, int size, const Progress& progress, Send send)
+PeerInquiry::PeerInquiry(WorldRank rank, int size, const transport::Progress& progress, Send send)
     : rank_(rank),
       progress_(progress),
       send_(std::move(send)),
       statuses_(static_cast<std::size_t>(size)),
       contacts_(static_cast<std::size_t>(size)) {}
 
-std::optional<PeerStatus> PeerInquiry::status(WorldRank rank) const {
+std::optional<transport::PeerStatus> PeerInquiry::status(WorldRank rank) const {
   if (rank == rank_) return progress_.read();
   const std::lock_guard lock(mutex_);
   return statuses_[rank.index()];
 }
 
-Contact PeerInquiry::contact(WorldRank rank) const {
+transport::Contact PeerInquiry::contact(WorldRank rank) const {
   const std::lock_guard lock(mutex_);
   return contacts_[rank.index()];
 }
 
 void PeerInquiry::heard_of(WorldRank peer, const Tag* tag) {
   const std::lock_guard lock(mutex_);
-  Contact& contact = contacts_[peer.index()];
+  transport::Contact& contact = contacts_[peer.index()];
   contact.heard_ns = now_ns();
   if (contact.unanswered_ns > 0) contact.unanswered_ns = contact.heard_ns;
   if (tag) contact.heard(*tag, contact.heard_ns);
@@ -52,14 +52,14 @@ void PeerInquiry::ask(WorldRank peer) {
   if (peer == rank_) return;
   {
     const std::lock_guard lock(mutex_);
-    Contact& contact = contacts_[peer.index()];
+    transport::Contact& contact = contacts_[peer.index()];
     if (contact.unanswered_ns == 0) contact.unanswered_ns = now_ns();
   }
   send_(peer, kind_question, buffer_of(Question{inquiry_}));
 }
 
 void PeerInquiry::answer(WorldRank from, const WireBuffer& question) {
-  const PeerStatus own = progress_.read();
+  const transport::PeerStatus own = progress_.read();
   Answer reply;
   reply.inquiry = value_of<Question>(question).inquiry;
   reply.position = own.position;
@@ -71,7 +71,7 @@ void PeerInquiry::answer(WorldRank from, const WireBuffer& question) {
 
 void PeerInquiry::take_answer(WorldRank from, const WireBuffer& answer) {
   const auto reply = value_of<Answer>(answer);
-  PeerStatus status{reply.position, 0, 0, now_ns(), std::nullopt};
+  transport::PeerStatus status{reply.position, 0, 0, now_ns(), std::nullopt};
   status.since_ns = status.heard_ns - reply.since_age_ns;
   status.moved_ns = status.heard_ns - reply.moved_age_ns;
   if (reply.waits_for >= 0) status.waits_for = WorldRank(reply.waits_for);
@@ -85,4 +85,4 @@ void PeerInquiry::take_answer(WorldRank from, const WireBuffer& answer) {
   if (is_current && std::find(asked_.begin(), asked_.end(), *status.waits_for) == asked_.end()) ask(*status.waits_for);
 }
 
-}  // namespace penstock
+}  // namespace penstock::processes

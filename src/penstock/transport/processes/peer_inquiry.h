@@ -20,7 +20,7 @@
 #include "penstock/transport/processes/wire_buffer.h"
 #include "penstock/transport/progress.h"
 
-namespace penstock {
+namespace penstock::processes {
 
 /// The side of one rank.
 class PeerInquiry {
@@ -29,12 +29,12 @@ class PeerInquiry {
   using Send = std::function<void(WorldRank to, int kind, WireBuffer buffer)>;
 
   /// Of `rank` among `size`, whose own position is in `progress`.
-  PeerInquiry(WorldRank rank, int size, const Progress& progress, Send send);
+  PeerInquiry(WorldRank rank, int size, const transport::Progress& progress, Send send);
 
   // Any thread.
   /// The latest answer of a rank; none where there is none yet. This rank's own position is always known.
-  std::optional<PeerStatus> status(WorldRank rank) const;
-  Contact contact(WorldRank rank) const;
+  std::optional<transport::PeerStatus> status(WorldRank rank) const;
+  transport::Contact contact(WorldRank rank) const;
   /// Records that a message of `peer` has come: with `tag`, or a question where that is null.
   void heard_of(WorldRank peer, const Tag* tag);
   /// Records that the process of `peer` has ended.
@@ -52,15 +52,15 @@ class PeerInquiry {
   void ask(WorldRank peer);
 
   const WorldRank rank_;
-  const Progress& progress_;
+  const transport::Progress& progress_;
   const Send send_;
 
   mutable std::mutex mutex_;
-  std::vector<std::optional<PeerStatus>> statuses_;  // guarded by mutex_; by rank
-  std::vector<Contact> contacts_;                    // likewise
+  std::vector<std::optional<transport::PeerStatus>> statuses_;  // guarded by mutex_; by rank
+  std::vector<transport::Contact> contacts_;                    // likewise
 
   std::uint64_t inquiry_ = 0;     // the number that all questions of an inquiry carry
   std::vector<WorldRank> asked_;  // in this inquiry
 };
 
-}  // namespace penstock
+}  // namespace penstock::processes

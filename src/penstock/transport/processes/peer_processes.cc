@@ -15,7 +15,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/hash.h"
 
-namespace penstock {
+namespace penstock::processes {
 namespace {
 
 /// Never 0, which stands for an unknown host.
@@ -104,4 +104,4 @@ std::optional<PeerProcesses::Ended> PeerProcesses::ended() const {
   return std::nullopt;
 }
 
-}  // namespace penstock
+}  // namespace penstock::processes

@@ -10,7 +10,7 @@
 #include "penstock/base/ids.h"
 #include "penstock/base/process.h"
 
-namespace penstock {
+namespace penstock::processes {
 
 /// The environment variable that overrides the host identity, to emulate several hosts on one machine in tests.
 inline constexpr const char* host_variable = "PENSTOCK_HOST";
@@ -81,4 +81,4 @@ class PeerProcesses {
   std::optional<Ended> ended_before_;  // one that had ended when watch() was called
 };
 
-}  // namespace penstock
+}  // namespace penstock::processes

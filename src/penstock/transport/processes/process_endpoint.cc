@@ -19,7 +19,7 @@
 #include "penstock/transport/processes/wire.h"
 #include "penstock/transport/records.h"
 
-namespace penstock {
+namespace penstock::processes {
 namespace {
 
 /// What the two ends of a device channel tell each other before they connect.
@@ -31,7 +31,7 @@ struct ChannelEnd {
 class ProcessEndpoint final : public Transport {
  public:
   ProcessEndpoint(std::unique_ptr<BufferNetwork> network, const TransportOptions& options,
-                  std::unique_ptr<DeviceChannels> device_channels)
+                  std::unique_ptr<devices::DeviceChannels> device_channels)
       : device_channels_(std::move(device_channels)),
         progress_thread_(std::move(network), {.deadline = options.deadline, .stall_limit = options.stall_limit},
                          [channels = device_channels_.get()] {
@@ -49,8 +49,8 @@ class ProcessEndpoint final : public Transport {
     if (travels_in_channel({rank(), to}, tag))
       send_from_host(device_channels_->send(std::move(request)));
     else if (stays_on_device(to, tag))
-      send_from_host({to, tag, with_events(std::move(request.message))});
-    else if (HostStaging::is_needed(request.message))
+      send_from_host({to, tag, transport::with_events(std::move(request.message))});
+    else if (devices::HostStaging::is_needed(request.message))
       stage(std::move(request));
     else
       send_from_host(std::move(request));
@@ -83,7 +83,7 @@ class ProcessEndpoint final : public Transport {
     c10::Event done(stream.device_type());
     done.record(stream);
     // All other ranks, because this rank's device may wait for theirs through the devices of others.
-    std::vector<AwaitedRank> others;
+    std::vector<transport::AwaitedRank> others;
     for (WorldRank other(0); other.value() < size(); other = other.next())
       if (other != rank()) others.push_back({other, /*has_to_send=*/false});
     progress_thread_.wait_until([&] { return done.query(); }, others, say(what, " on its device, after messages"));
@@ -91,7 +91,7 @@ class ProcessEndpoint final : public Transport {
   MessageCosts message_costs() const override { return progress_thread_.message_costs(); }
 
   void report_progress(const Position& position) override { progress_thread_.progress().report(position); }
-  PeerStatus status() const override { return progress_thread_.progress().read(); }
+  transport::PeerStatus status() const override { return progress_thread_.progress().read(); }
   void abort(const std::string& reason) noexcept override { progress_thread_.abort(reason); }
   void cancel(const StepKey& step, const std::string& reason) noexcept override {
     if (device_channels_ && step.kind != WorkKind::background) return abort(reason);
@@ -117,8 +117,8 @@ class ProcessEndpoint final : public Transport {
     const Tag tag = in_phase(control_tag(wanted.pipeline, Topic::connection), 0, pair.from.value());
     const ChannelEnd own{
         physical_device({c10::DeviceTypeName(wanted.device.type()), std::max<int>(wanted.device.index(), 0)})};
-    send(other, tag, message_of(own));
-    const auto its = record_in<ChannelEnd>(receive(other, tag, "the connection of the device channels"));
+    send(other, tag, transport::message_of(own));
+    const auto its = transport::record_in<ChannelEnd>(receive(other, tag, "the connection of the device channels"));
     require<ConfigError>(!device_channels_->needs_own_devices() || own.device != its.device, "rank ", rank().value(),
                          " and rank ", other.value(), " have the same device, ", wanted.device.str(), ", and ", name(),
                          " needs one for each rank: give each rank its own, or use --transport gloo");
@@ -132,7 +132,7 @@ class ProcessEndpoint final : public Transport {
     if (device_channels_ && request.tag.traffic != Traffic::background)
       for (const Payload& payload : request.message.payloads)
         if (payload.tensor.defined() && !payload.tensor.is_cpu())
-          await_stream(current_stream(payload.tensor.device()), "what it sends through its host");
+          await_stream(transport::current_stream(payload.tensor.device()), "what it sends through its host");
     staging_.stage(std::move(request));
   }
 
@@ -144,12 +144,13 @@ class ProcessEndpoint final : public Transport {
     progress_thread_.mailbox().put(to, tag, std::move(message));
   }
 
-  const std::unique_ptr<DeviceChannels> device_channels_;  // null: there is none
+  const std::unique_ptr<devices::DeviceChannels> device_channels_;  // null: there is none
   ProgressThread progress_thread_;
-  DeviceReceiver device_receiver_;  // of this rank's messages to itself
-  HostStaging staging_{rank(),
-                       {.go_on = [this](SendRequest request) { send_from_host(std::move(request)); },
-                        .fail = [this](const std::string& reason) { abort(reason); }}};  // last: it uses the others
+  transport::DeviceReceiver device_receiver_;  // of this rank's messages to itself
+  devices::HostStaging staging_{
+      rank(),
+      {.go_on = [this](SendRequest request) { send_from_host(std::move(request)); },
+       .fail = [this](const std::string& reason) { abort(reason); }}};  // last: it uses the others
 };
 
 }  // namespace
@@ -161,8 +162,8 @@ void require_deadlines(const TransportOptions& options) {
 }
 
 std::unique_ptr<Transport> open_process(std::unique_ptr<BufferNetwork> network, const TransportOptions& options,
-                                        std::unique_ptr<DeviceChannels> device_channels) {
+                                        std::unique_ptr<devices::DeviceChannels> device_channels) {
   return std::make_unique<ProcessEndpoint>(std::move(network), options, std::move(device_channels));
 }
 
-}  // namespace penstock
+}  // namespace penstock::processes

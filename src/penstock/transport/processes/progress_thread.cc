@@ -11,7 +11,7 @@
 #include "penstock/base/process.h"
 #include "penstock/transport/processes/control_messages.h"
 
-namespace penstock {
+namespace penstock::processes {
 namespace {
 
 using namespace control_messages;
@@ -55,14 +55,14 @@ bool has_own_core(const BufferNetwork& network) {
 }
 
 /// Where threads of the network deliver messages, they need the core more than a rank that spins.
-WaitPolicy policy_over(const BufferNetwork& network, WaitPolicy policy) {
-  if (has_own_core(network) && network.must_be_polled()) policy.spin = WaitPolicy::spin_on_own_core;
+transport::WaitPolicy policy_over(const BufferNetwork& network, transport::WaitPolicy policy) {
+  if (has_own_core(network) && network.must_be_polled()) policy.spin = transport::WaitPolicy::spin_on_own_core;
   return policy;
 }
 
 }  // namespace
 
-ProgressThread::ProgressThread(std::unique_ptr<BufferNetwork> network, WaitPolicy policy,
+ProgressThread::ProgressThread(std::unique_ptr<BufferNetwork> network, transport::WaitPolicy policy,
                                std::function<void()> on_abort)
     : network_(std::move(network)),
       policy_(policy_over(*network_, policy)),
@@ -138,10 +138,10 @@ bool ProgressThread::poll_by_rank() {
 
 void ProgressThread::poll() { poll_by_rank(); }
 
-void ProgressThread::wait_until(const std::function<bool()>& is_done, const std::vector<AwaitedRank>& awaited,
-                                const std::string& waiting_for) {
+void ProgressThread::wait_until(const std::function<bool()>& is_done,
+                                const std::vector<transport::AwaitedRank>& awaited, const std::string& waiting_for) {
   const std::int64_t begin = now_ns();
-  WaitGuard guard(rank_, awaited, policy_, *this, begin);
+  transport::WaitGuard guard(rank_, awaited, policy_, *this, begin);
   while (!mailbox_.aborted() && !is_done()) {
     const std::int64_t now = now_ns(), waited = now - begin;
     if (now >= guard.next_check_ns()) guard.check(waiting_for, now);
@@ -235,7 +235,8 @@ void ProgressThread::expect(WorldRank peer, LastWait& wait, bool asks) {
   const std::int64_t unanswered = contact(peer).unanswered_ns;
   const std::int64_t begin = asks ? std::max(wait.begin_ns, unanswered) : wait.begin_ns;
   require<TransportError>((asks && unanswered == 0) || now - begin < (policy_.deadline + 2 * flush_time).count(),
-                          "all work is done here, but ", WaitChain(*this, peer).text(policy_.poll_every() * 2));
+                          "all work is done here, but ",
+                          transport::WaitChain(*this, peer).text(policy_.poll_every() * 2));
   if (asks) {
     const std::lock_guard lock(calls_);
     inquiry_.begin(peer);
@@ -465,9 +466,9 @@ void ProgressThread::lost(WorldRank peer, const std::string& how) {
     if (!must_poll_) rest(Pace::idle);
   }
   inquiry_.has_ended(peer);
-  const std::string place = last_place_of(status(peer), contact(peer));
+  const std::string place = transport::last_place_of(status(peer), contact(peer));
   abort(say("rank ", peer.value(), " ", how, place.empty() ? "" : ", last ", place, "; rank ", rank_.value(), " was ",
-            place_of(progress_.read().position)));
+            transport::place_of(progress_.read().position)));
 }
 
 bool ProgressThread::is_lost(WorldRank rank) const {
@@ -475,8 +476,8 @@ bool ProgressThread::is_lost(WorldRank rank) const {
   const std::lock_guard lock(calls_);
   // A rank whose failure has come from another one may itself have been stopped meanwhile: then all others seem lost.
   if (is_told_of_abort_) return false;
-  const Contact last = contact(rank);
+  const transport::Contact last = contact(rank);
   return last.has_ended || (last.unanswered_ns > 0 && now_ns() - last.unanswered_ns >= policy_.deadline.count());
 }
 
-}  // namespace penstock
+}  // namespace penstock::processes

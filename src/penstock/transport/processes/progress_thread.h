@@ -29,13 +29,13 @@
 #include "penstock/transport/progress.h"
 #include "penstock/transport/transport.h"
 
-namespace penstock {
+namespace penstock::processes {
 
-class ProgressThread final : public PeerWatch {
+class ProgressThread final : public transport::PeerWatch {
  public:
   /// `on_abort` is called once, on this thread, when the world has been aborted, by whatever rank.
   ProgressThread(
-      std::unique_ptr<BufferNetwork> network, WaitPolicy policy, std::function<void()> on_abort = [] {});
+      std::unique_ptr<BufferNetwork> network, transport::WaitPolicy policy, std::function<void()> on_abort = [] {});
   /// Waits until every rank destroys its own; after an abort takes at most half a second to report it to the others.
   /// Completes or gives up all transfers.
   ~ProgressThread() override;
@@ -47,12 +47,12 @@ class ProgressThread final : public PeerWatch {
   /// That of the network.
   std::string name() const { return network_->name(); }
   bool shares_host(WorldRank other) const { return host_of(other) == host_of(rank_); }
-  Mailboxes<Message>& mailbox() { return mailbox_; }
+  transport::Mailboxes<Message>& mailbox() { return mailbox_; }
   /// The declared boundary shapes, which messages do not carry.
   KnownShapes& shapes() { return shapes_; }
-  const Mailboxes<Message>& mailbox() const { return mailbox_; }
-  Progress& progress() { return progress_; }
-  const Progress& progress() const { return progress_; }
+  const transport::Mailboxes<Message>& mailbox() const { return mailbox_; }
+  transport::Progress& progress() { return progress_; }
+  const transport::Progress& progress() const { return progress_; }
   MessageCosts message_costs() const;
 
   void send(WorldRank to, const Tag& tag, Message message);
@@ -63,7 +63,7 @@ class ProgressThread final : public PeerWatch {
   /// On the rank's thread: waits until `is_done()`, which cannot wake the thread, and so is called again and again.
   /// Meanwhile `awaited` are watched. Other ranks do not see that this one waits. Throws TransportError where the wait
   /// has failed (liveness.h), and WorldAborted when the world has been aborted, also where `is_done()` since.
-  void wait_until(const std::function<bool()>& is_done, const std::vector<AwaitedRank>& awaited,
+  void wait_until(const std::function<bool()>& is_done, const std::vector<transport::AwaitedRank>& awaited,
                   const std::string& waiting_for);
 
   void wait_begins(WorldRank peer) override { progress_.wait_begins(peer); }
@@ -73,9 +73,9 @@ class ProgressThread final : public PeerWatch {
   /// urgent.
   void sleep_begins() override;
   void ask(WorldRank peer) override;
-  std::optional<PeerStatus> status(WorldRank rank) const override { return inquiry_.status(rank); }
+  std::optional<transport::PeerStatus> status(WorldRank rank) const override { return inquiry_.status(rank); }
   bool status_is_delayed() const override { return true; }
-  Contact contact(WorldRank rank) const override { return inquiry_.contact(rank); }
+  transport::Contact contact(WorldRank rank) const override { return inquiry_.contact(rank); }
 
  private:
   struct Cancellation {
@@ -124,12 +124,12 @@ class ProgressThread final : public PeerWatch {
   const WorldRank rank_ = network_->rank();
   std::mutex& calls_ = network_->calls();  // held around every use of the network
   const bool must_poll_ = network_->must_be_polled();
-  const WaitPolicy policy_;
+  const transport::WaitPolicy policy_;
   const std::function<void()> on_abort_;
-  Progress progress_;
+  transport::Progress progress_;
   PeerInquiry inquiry_;  // what sends: calls_ is held
   KnownShapes shapes_;
-  Mailboxes<Message> mailbox_;
+  transport::Mailboxes<Message> mailbox_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
@@ -158,4 +158,4 @@ class ProgressThread final : public PeerWatch {
   std::thread thread_;  // last: it uses all members above
 };
 
-}  // namespace penstock
+}  // namespace penstock::processes

@@ -11,7 +11,7 @@
 
 #include "penstock/base/error.h"
 
-namespace penstock {
+namespace penstock::processes {
 namespace {
 
 constexpr std::uint64_t wire_format = 0x334B434F54534E50;  // "PNSTOCK3"
@@ -234,4 +234,4 @@ std::pair<Tag, Message> decode(WireBuffer buffer, const Decoding& decoding) {
   return {envelope.tag, std::move(message)};
 }
 
-}  // namespace penstock
+}  // namespace penstock::processes

@@ -22,7 +22,7 @@
 #include "penstock/transport/processes/wire_buffer.h"
 #include "penstock/transport/transport.h"
 
-namespace penstock {
+namespace penstock::processes {
 
 /// The declared boundary shapes of one rank's pipelines. Thread-safe.
 class KnownShapes {
@@ -70,4 +70,4 @@ WireBuffer encode(const Tag& tag, const Message& message, const Encoding& encodi
 /// does. Throws TransportError when another build wrote the buffer, and for a description that `decoding` lacks.
 std::pair<Tag, Message> decode(WireBuffer buffer, const Decoding& decoding = {});
 
-}  // namespace penstock
+}  // namespace penstock::processes

@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-namespace penstock {
+namespace penstock::processes {
 namespace {
 
 /// Sizes that differ by less than an eighth share a capacity.
@@ -100,4 +100,4 @@ void WireBufferPool::free_down_to(std::size_t bytes) {
   }
 }
 
-}  // namespace penstock
+}  // namespace penstock::processes

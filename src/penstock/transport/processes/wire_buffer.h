@@ -12,7 +12,7 @@
 #include <mutex>
 #include <vector>
 
-namespace penstock {
+namespace penstock::processes {
 
 class WireBufferPool;
 
@@ -75,4 +75,4 @@ class WireBufferPool {
   std::uint64_t allocations_ = 0;
 };
 
-}  // namespace penstock
+}  // namespace penstock::processes
