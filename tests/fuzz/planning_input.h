@@ -98,10 +98,10 @@ inline void try_tuning_record(std::string_view text) {
 }
 
 inline void try_kernel_selection(std::string_view text) {
-  const auto selection = accepted<DataError>([&] { return KernelSelection::from_text(text); });
+  const auto selection = accepted<DataError>([&] { return kernels::KernelSelection::from_text(text); });
   if (!selection) return;
   const std::string written = selection->to_text();
-  require<InternalError>(KernelSelection::from_text(written).to_text() == written, "it does not read back");
+  require<InternalError>(kernels::KernelSelection::from_text(written).to_text() == written, "it does not read back");
   selection->fingerprint();
 }
 

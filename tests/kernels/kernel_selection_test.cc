@@ -10,6 +10,7 @@
 #include "tests/base/error_text.h"
 
 namespace penstock::test::kernel_selection_test {
+using namespace kernels;
 namespace {
 
 TEST(KernelSelection, round_trips_through_its_text) {

@@ -12,6 +12,7 @@
 #include "tests/support/pipeline_of.h"
 
 namespace penstock::test::kernels_test {
+using namespace kernels;
 namespace {
 
 auto convolution(std::int64_t in, std::int64_t out, std::int64_t side, std::int64_t stride) {

@@ -75,7 +75,7 @@ Tensors copies_of(const Tensors& values, bool with_gradient) {
 /// One node with gradient buffers, executed as in a stage.
 class TimedNode {
  public:
-  TimedNode(const SampleCall& call, const std::shared_ptr<const KernelSelection>& kernels) : call_(call) {
+  TimedNode(const SampleCall& call, const std::shared_ptr<const kernels::KernelSelection>& kernels) : call_(call) {
     if (!call.layer) return;
     for (auto& item : call.layer->module->named_parameters())
       gradients_.add_use({say(call.node.layer_path, ".", item.key()), item.value(), {}});
@@ -110,7 +110,7 @@ class TimedNode {
 };
 
 std::vector<double> measure(const Graph& graph, const Tensors& sample,
-                            const std::shared_ptr<const KernelSelection>& kernels,
+                            const std::shared_ptr<const kernels::KernelSelection>& kernels,
                             const std::function<void(const Node&)>& at) {
   const torch::AutoGradMode with_graph(true);
   std::vector<double> seconds;
@@ -146,7 +146,7 @@ bool is_annotated(const Graph& graph) {
 
 /// Measures and partitions on world rank 0, and returns its partition on every rank. Collective.
 std::string agree_on_fastest_partition(const SampleAgreement& agreement,
-                                       const std::shared_ptr<const KernelSelection>& kernels,
+                                       const std::shared_ptr<const kernels::KernelSelection>& kernels,
                                        const std::vector<Rank>& rank_of_stage) {
   return agreement.on(Topic::partition, [&](const RankContext& context) {
     const std::vector<double> seconds = measure(agreement.graph, agreement.sample, kernels, [&](const Node& node) {
@@ -202,7 +202,7 @@ StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const P
 }
 
 std::vector<double> measured_times(const Graph& graph, const Tensors& sample,
-                                   const std::shared_ptr<const KernelSelection>& kernels) {
+                                   const std::shared_ptr<const kernels::KernelSelection>& kernels) {
   return measure(graph, sample, kernels, [](const Node&) {});
 }
 
@@ -247,8 +247,8 @@ PipelineOptions measured_options(World& world, Cell& network, PipelineOptions op
                                        .micro_batches = options.micro_batches})
               .to_text();
     if (options.partition == "time" && !is_annotated(graph))
-      options.partition = agree_on_fastest_partition(agreement, kernels_from(options.kernels, options.kernel_selection),
-                                                     training.rank_of_stage);
+      options.partition = agree_on_fastest_partition(
+          agreement, kernels::kernels_from(options.kernels, options.kernel_selection), training.rank_of_stage);
   }
   return options;
 }

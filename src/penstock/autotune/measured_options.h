@@ -42,7 +42,7 @@ StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const P
 /// The time of forward plus backward of every node of `graph` in seconds, on `sample` (the network's inputs) with
 /// `kernels`: the best of three runs after one warm-up run. Uses the intra-op threads of the calling thread.
 std::vector<double> measured_times(const Graph& graph, const std::vector<torch::Tensor>& sample,
-                                   const std::shared_ptr<const KernelSelection>& kernels);
+                                   const std::shared_ptr<const kernels::KernelSelection>& kernels);
 
 /// Returns the partition that minimises the time of the slowest rank, if nodes take `seconds` each and messages take no
 /// time: the name of the first layer of each stage except the first, in the form that plan/partition.h reads. Throws

@@ -17,6 +17,8 @@
 namespace penstock {
 namespace {
 
+using namespace kernels;
+
 constexpr int tuning_runs = 3;
 constexpr int most_tuning_rounds = 20;  // for layers that take little time
 constexpr double enough_ms = 50;

@@ -17,10 +17,10 @@ struct TuneOptions {
 /// The fastest kernels for linear layers and for two-dimensional convolutions without groups whose padding is zeros;
 /// all others keep LibTorch's kernels. Takes the best of several runs after a warm-up run. Calls `at` before each node.
 /// Uses the intra-op threads of the calling thread.
-KernelSelection tune(const Graph& graph, const Tensors& sample, const TuneOptions& options,
-                     const std::function<void(const Node&)>& at);
+kernels::KernelSelection tune(const Graph& graph, const Tensors& sample, const TuneOptions& options,
+                              const std::function<void(const Node&)>& at);
 
 /// Tunes on world rank 0, and returns its selection on every rank. Collective.
-KernelSelection agree_on_kernels(const SampleAgreement& agreement, const TuneOptions& options);
+kernels::KernelSelection agree_on_kernels(const SampleAgreement& agreement, const TuneOptions& options);
 
 }  // namespace penstock

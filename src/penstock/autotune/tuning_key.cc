@@ -94,7 +94,7 @@ std::string tuning_key(const RankContext& context, const TunedWorld& world, Cell
   std::ostringstream key;
   const BatchAxesOf axes{{"sample", options.batch_dims.inputs}, {"sample_targets", options.batch_dims.targets}, {}};
   key << "penstock " << PENSTOCK_VERSION << (has_cpu_kernels() ? ", tuned kernels" : "")
-      << (has_kernel(LinearKernel::no_pack) ? ", BLIS" : "") << "\n"
+      << (kernels::has_kernel(kernels::LinearKernel::no_pack) ? ", BLIS" : "") << "\n"
       << "libtorch " << TORCH_VERSION << " " << at::get_cpu_capability() << "\n"
       << "processor " << in_one_line(processor()) << ", " << std::thread::hardware_concurrency() << " available\n"
       << "world " << context.stages << " x " << context.replicas << " " << world.transport << ", "

@@ -5,7 +5,7 @@
 
 #include "penstock/base/tensor.h"
 
-namespace penstock {
+namespace penstock::kernels {
 
 /// Adds the matrix product a b to `into`, a matrix of any strides, or overwrites it if `is_first`. Needs no temporary
 /// if all are of one type.
@@ -23,4 +23,4 @@ inline void add_product_to(torch::Tensor into, bool is_first, const torch::Tenso
   }
 }
 
-}  // namespace penstock
+}  // namespace penstock::kernels

@@ -6,7 +6,7 @@
 #include "penstock/kernels/no_pack_linear.h"
 
 // Products of convolutions are in gemm_convolution.cc.
-namespace penstock {
+namespace penstock::kernels {
 
 bool has_kernel(LinearKernel kernel) { return kernel != LinearKernel::no_pack || has_no_pack_linear(); }
 
@@ -48,4 +48,4 @@ torch::Tensor gelu_input_gradient(const torch::Tensor& x, const torch::Tensor& d
   return dx;
 }
 
-}  // namespace penstock
+}  // namespace penstock::kernels

@@ -13,7 +13,7 @@
 #include "penstock/base/tensor.h"
 #include "penstock/kernels/kernel_selection.h"
 
-namespace penstock {
+namespace penstock::kernels {
 
 /// Whether this build contains `kernel`; library: always.
 bool has_kernel(LinearKernel kernel);
@@ -59,4 +59,4 @@ torch::Tensor gelu_of(const torch::Tensor& x);
 /// dx of the same.
 torch::Tensor gelu_input_gradient(const torch::Tensor& x, const torch::Tensor& dy);
 
-}  // namespace penstock
+}  // namespace penstock::kernels

@@ -2,7 +2,7 @@
 #include "penstock/base/error.h"
 #include "penstock/kernels/cpu_kernels.h"
 
-namespace penstock {
+namespace penstock::kernels {
 namespace {
 
 // kernels_from() refuses every selection by which a layer could get here.
@@ -35,4 +35,4 @@ void add_convolution_weight_gradient(torch::Tensor&, bool, const WeightProduct&,
 torch::Tensor gelu_of(const torch::Tensor&) { throw_missing(); }
 torch::Tensor gelu_input_gradient(const torch::Tensor&, const torch::Tensor&) { throw_missing(); }
 
-}  // namespace penstock
+}  // namespace penstock::kernels

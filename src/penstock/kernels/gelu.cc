@@ -10,7 +10,7 @@
 #define PENSTOCK_FOR_EACH_PROCESSOR
 #endif
 
-namespace penstock {
+namespace penstock::kernels {
 namespace {
 
 constexpr float slope = 1.5957691216F;  // 2 sqrt(2 / pi)
@@ -58,4 +58,4 @@ PENSTOCK_FOR_EACH_PROCESSOR void gelu_backward(const float* x, const float* dy, 
   }
 }
 
-}  // namespace penstock
+}  // namespace penstock::kernels

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace penstock {
+namespace penstock::kernels {
 
 /// y[i] = gelu(x[i]). Relative error below 1e-6.
 void gelu_forward(const float* x, float* y, std::int64_t count);
@@ -13,4 +13,4 @@ void gelu_forward(const float* x, float* y, std::int64_t count);
 /// dx[i] = dy[i] gelu'(x[i]).
 void gelu_backward(const float* x, const float* dy, float* dx, std::int64_t count);
 
-}  // namespace penstock
+}  // namespace penstock::kernels

@@ -23,7 +23,7 @@
 #include "penstock/kernels/add_product.h"
 #include "penstock/kernels/cpu_kernels.h"
 
-namespace penstock {
+namespace penstock::kernels {
 namespace {
 
 /// Every step-th pixel of a rectangle.
@@ -248,4 +248,4 @@ void add_convolution_weight_gradient(torch::Tensor& sum, bool is_first, const We
     add_product_to(weights_at(sum, position), is_first, gathered(dy, position.out).t(), gathered(x, position.in));
 }
 
-}  // namespace penstock
+}  // namespace penstock::kernels

@@ -8,7 +8,7 @@
 #include "penstock/base/hash.h"
 #include "penstock/base/text.h"
 
-namespace penstock {
+namespace penstock::kernels {
 namespace {
 
 constexpr std::array<const char*, 3> product_names{"forward", "input_grad", "weight_grad"};
@@ -113,4 +113,4 @@ KernelSelection KernelSelection::from_text(std::string_view text) {
 
 std::string KernelSelection::fingerprint() const { return is_tuned_ ? hash_digits(text_hash(to_text())) : "fixed"; }
 
-}  // namespace penstock
+}  // namespace penstock::kernels

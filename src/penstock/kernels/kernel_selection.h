@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-namespace penstock {
+namespace penstock::kernels {
 
 /// The products of a layer.
 enum class Product { forward, input_grad, weight_grad };
@@ -93,4 +93,4 @@ class KernelSelection {
   std::map<LinearShape, LinearKernel> linears_;
 };
 
-}  // namespace penstock
+}  // namespace penstock::kernels

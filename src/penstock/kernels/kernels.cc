@@ -5,7 +5,7 @@
 
 namespace penstock {
 
-bool has_cpu_kernels() { return has_kernel(LinearKernel::bias_apart); }
+bool has_cpu_kernels() { return kernels::has_kernel(kernels::LinearKernel::bias_apart); }
 
 void require_kernels(Kernels kernels) {
   require<ConfigError>(kernels == Kernels::fixed || has_cpu_kernels(),
@@ -14,7 +14,7 @@ void require_kernels(Kernels kernels) {
                        "Kernels::fixed, or build with -DPENSTOCK_CPU_KERNELS=ON");
 }
 
-std::shared_ptr<const KernelSelection> kernels_from(Kernels kernels, const std::string& selection) {
+std::shared_ptr<const kernels::KernelSelection> kernels::kernels_from(Kernels kernels, const std::string& selection) {
   if (kernels == Kernels::fixed) return std::make_shared<const KernelSelection>();
   require_kernels(kernels);
   require<ConfigError>(!selection.empty(),

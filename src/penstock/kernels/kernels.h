@@ -18,6 +18,10 @@ bool has_cpu_kernels();
 /// Throws ConfigError for Kernels::tuned in a build without the tuned kernels.
 void require_kernels(Kernels kernels);
 
+}  // namespace penstock
+
+namespace penstock::kernels {
+
 class KernelSelection;
 
 /// The selection that layers use: LibTorch's kernels with Kernels::fixed, otherwise the one of the text `selection`
@@ -25,4 +29,4 @@ class KernelSelection;
 /// build lacks, and DataError for a malformed selection.
 std::shared_ptr<const KernelSelection> kernels_from(Kernels kernels, const std::string& selection);
 
-}  // namespace penstock
+}  // namespace penstock::kernels

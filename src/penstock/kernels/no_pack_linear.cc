@@ -2,7 +2,7 @@
 
 #include <blis.h>
 
-namespace penstock {
+namespace penstock::kernels {
 namespace {
 
 /// into = a b, or into += a b if `written`. The matrices may have any strides.
@@ -41,4 +41,4 @@ torch::Tensor no_pack_input_gradient(const torch::Tensor& dy, const torch::Tenso
   return shaped(dx, dy);
 }
 
-}  // namespace penstock
+}  // namespace penstock::kernels

@@ -7,7 +7,7 @@
 
 #include <torch/types.h>
 
-namespace penstock {
+namespace penstock::kernels {
 
 /// Whether this build has BLIS. Without it both products throw InternalError.
 bool has_no_pack_linear();
@@ -24,4 +24,4 @@ torch::Tensor no_pack_linear(const torch::Tensor& x, const torch::Tensor& weight
 /// dx = dy w, [..., in], of dy [..., out]; the same layout and requirements.
 torch::Tensor no_pack_input_gradient(const torch::Tensor& dy, const torch::Tensor& weight);
 
-}  // namespace penstock
+}  // namespace penstock::kernels

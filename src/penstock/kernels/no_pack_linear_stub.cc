@@ -2,7 +2,7 @@
 #include "penstock/base/error.h"
 #include "penstock/kernels/no_pack_linear.h"
 
-namespace penstock {
+namespace penstock::kernels {
 
 bool has_no_pack_linear() { return false; }
 
@@ -14,4 +14,4 @@ torch::Tensor no_pack_input_gradient(const torch::Tensor&, const torch::Tensor&)
   throw InternalError("a no-pack product without BLIS");
 }
 
-}  // namespace penstock
+}  // namespace penstock::kernels

@@ -66,7 +66,7 @@ void Gradients::add(std::size_t use, torch::Tensor gradient) {
 }
 
 void Gradients::add_product(std::size_t use, const torch::Tensor& a, const torch::Tensor& b) {
-  add_by(use, [&](torch::Tensor& buffer, bool is_first) { add_product_to(buffer, is_first, a, b); });
+  add_by(use, [&](torch::Tensor& buffer, bool is_first) { kernels::add_product_to(buffer, is_first, a, b); });
 }
 
 void Gradients::add_by(std::size_t use, const std::function<void(torch::Tensor& buffer, bool is_first)>& write) {

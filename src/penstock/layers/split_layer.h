@@ -42,7 +42,7 @@ using Saved = c10::intrusive_ptr<SavedForWeights>;
 struct LayerCall {
   std::string name;  // of its node, for messages
   BuiltLayer layer;
-  std::shared_ptr<const KernelSelection> kernels;
+  std::shared_ptr<const kernels::KernelSelection> kernels;
 };
 
 struct WeightAndBias {
@@ -96,7 +96,7 @@ class SplitLayer {
   std::size_t weight_use() const { return weight_use_; }
   /// None if the layer has no bias or the bias is frozen.
   std::optional<std::size_t> bias_use() const { return bias_use_; }
-  const KernelSelection& kernels() const { return *call_.kernels; }
+  const kernels::KernelSelection& kernels() const { return *call_.kernels; }
 
  private:
   void require_unchanged(const SavedForWeights& saved) const;

@@ -21,6 +21,8 @@ std::unique_ptr<SplitLayer> split_layer(const LayerCall& call, Gradients& gradie
 
 namespace {
 
+using namespace kernels;
+
 /// stacked() that keeps the memory order of the rows.
 torch::Tensor stacked_rows(Tensors rows) {
   if (rows.size() == 1 || rows.front().is_contiguous()) return stacked(rows);

@@ -32,11 +32,11 @@ const M* splittable(const LayerCall& call) {
 inline torch::Tensor stacked(const Tensors& rows) { return rows.size() == 1 ? rows.front() : torch::cat(rows); }
 
 /// The key by which the kernels of a convolution of x are chosen; none if there is no choice.
-std::optional<ConvolutionShape> tunable_shape(const torch::nn::Conv2dImpl& module, const torch::Tensor& x);
+std::optional<kernels::ConvolutionShape> tunable_shape(const torch::nn::Conv2dImpl& module, const torch::Tensor& x);
 
 /// y = x w^T + b, and dx = dy w, computed by `kernel`, which can compute them (can_compute), without a graph.
-torch::Tensor run_linear(LinearKernel kernel, const torch::Tensor& x, const WeightAndBias& parameters);
-torch::Tensor linear_input_gradient(LinearKernel kernel, const torch::Tensor& dy, const torch::Tensor& weight);
+torch::Tensor run_linear(kernels::LinearKernel kernel, const torch::Tensor& x, const WeightAndBias& parameters);
+torch::Tensor linear_input_gradient(kernels::LinearKernel kernel, const torch::Tensor& dy, const torch::Tensor& weight);
 
 /// A product of this many rows runs at full speed: stacking more rows gains nothing, and copies them.
 constexpr std::int64_t enough_rows = 512;

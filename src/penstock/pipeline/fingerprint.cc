@@ -55,7 +55,7 @@ Fingerprint fingerprint_of(const PipelineOptions& options, const PipelineParts& 
       {"network", outline(parts.staged)},
       {"loss", parts.loss.name},
       {"layouts", say(parts.axes.inputs.text(), "; ", parts.axes.targets.text(), "; ", parts.axes.outputs.text())},
-      {"kernels", kernels_from(options.kernels, options.kernel_selection)->fingerprint()}};
+      {"kernels", kernels::kernels_from(options.kernels, options.kernel_selection)->fingerprint()}};
   const Fingerprint settings = settings_text(options, [](const Setting&) { return true; });
   all.insert(all.end(), settings.begin(), settings.end());
   return all;

@@ -58,7 +58,8 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
   require_options(options, staged().graph.inputs);
   if (world().is_main())
     for (const std::string& warning : staged().warnings) warn(warning);
-  const std::shared_ptr<const KernelSelection> kernels = kernels_from(options.kernels, options.kernel_selection);
+  const std::shared_ptr<const kernels::KernelSelection> kernels =
+      kernels::kernels_from(options.kernels, options.kernel_selection);
   const auto shared = std::make_shared<const PipelineOptions>(options);
   runners->make([&](const RankContext& context) {
     const int local_rank = context.is_alone ? context.rank.value() : local_rank_of(context.rank.value());

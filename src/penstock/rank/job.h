@@ -42,7 +42,7 @@ struct RankSetting {
   Loss loss;
   std::shared_ptr<const PipelineOptions> options;
   c10::Device device = c10::kCPU;  // of this rank
-  std::shared_ptr<const KernelSelection> kernels = nullptr;
+  std::shared_ptr<const kernels::KernelSelection> kernels = nullptr;
   BatchAxesOf axes = {};
 };
 

@@ -80,7 +80,7 @@ using Finish = std::function<torch::Tensor(const Tensors& outputs)>;
 struct StageSetting {
   std::uint64_t seed = 0;          // of the initial weights
   c10::Device device = c10::kCPU;  // of the layers and their inputs
-  std::shared_ptr<const KernelSelection> kernels = std::make_shared<const KernelSelection>();
+  std::shared_ptr<const kernels::KernelSelection> kernels = std::make_shared<const kernels::KernelSelection>();
 };
 
 /// Builds the layers of its part of the graph; computes forward and backward of one micro-batch. Used on its rank's

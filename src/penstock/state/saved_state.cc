@@ -85,7 +85,7 @@ BitSettings bit_settings(const PipelineOptions& options, const World& world, con
   return {.micro_batches = options.micro_batches,
           .replicas = world.replicas(),
           .threads = world.threads(),
-          .kernels = kernels_from(options.kernels, options.kernel_selection)->fingerprint(),
+          .kernels = kernels::kernels_from(options.kernels, options.kernel_selection)->fingerprint(),
           .precision = to_string(options.precision),
           .grouping = grouping_of(schedule)};
 }
