@@ -417,15 +417,15 @@ TEST(Recompute, of_an_annotated_cell_is_one_segment_unless_an_inner_cell_is_anno
 }
 
 /// Begin and end of each segment.
-std::vector<std::pair<std::size_t, std::size_t>> segments_of(const std::vector<CallShape>& calls) {
+std::vector<std::pair<std::size_t, std::size_t>> segments_of(const std::vector<layers::CallShape>& calls) {
   std::vector<std::pair<std::size_t, std::size_t>> found;
-  for (const auto& segment : find_segments(calls, {})) found.emplace_back(segment->begin(), segment->end());
+  for (const auto& segment : layers::find_segments(calls, {})) found.emplace_back(segment->begin(), segment->end());
   return found;
 }
 
 TEST(Recompute, segments_are_blocks_and_modules_that_contain_modules_and_the_calls_between) {
   const auto call = [](int block, bool recompute, std::shared_ptr<torch::nn::Module> module = nullptr) {
-    return CallShape{"call", recompute, {}, 0, 1, std::move(module), block};
+    return layers::CallShape{"call", recompute, {}, 0, 1, std::move(module), block};
   };
   const auto linear = torch::nn::Linear(2, 2).ptr();
   const auto encoder = torch::nn::TransformerEncoderLayer(8, 2).ptr();

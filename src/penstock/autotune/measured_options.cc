@@ -79,13 +79,13 @@ class TimedNode {
     if (!call.layer) return;
     for (auto& item : call.layer->module->named_parameters())
       gradients_.add_use({say(call.node.layer_path, ".", item.key()), item.value(), {}});
-    split_ = split_layer({call.node.name, *call.layer, kernels}, gradients_);
+    split_ = layers::split_layer({call.node.name, *call.layer, kernels}, gradients_);
   }
 
   /// Forward and backward.
   Tensors run(const Tensors& inputs) {
     gradients_.begin_step();
-    const auto saved = c10::make_intrusive<SavedForWeights>();
+    const auto saved = c10::make_intrusive<layers::SavedForWeights>();
     saved->weights_now = true;
     const Tensors outputs = split_        ? Tensors{split_->forward(inputs.front(), saved)}
                             : call_.layer ? call_.layer->forward(inputs)
@@ -105,8 +105,8 @@ class TimedNode {
 
  private:
   const SampleCall& call_;
-  Gradients gradients_;
-  std::unique_ptr<SplitLayer> split_;
+  layers::Gradients gradients_;
+  std::unique_ptr<layers::SplitLayer> split_;
 };
 
 std::vector<double> measure(const Graph& graph, const Tensors& sample,
@@ -242,7 +242,7 @@ PipelineOptions measured_options(World& world, Cell& network, PipelineOptions op
       options.kernel_selection =
           agree_on_kernels(agreement, {.compute_type = options.precision == Precision::fp32
                                                            ? torch::kFloat32
-                                                           : autocast_for(options.precision, c10::kCPU).type,
+                                                           : layers::autocast_for(options.precision, c10::kCPU).type,
                                        .weight_gradients = weight_gradients_of(training),
                                        .micro_batches = options.micro_batches})
               .to_text();

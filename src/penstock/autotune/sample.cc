@@ -46,7 +46,7 @@ void walk_sample(const Graph& graph, const Tensors& sample, Kernels kernels,
     place.begin_call(node.name);
     std::optional<BuiltLayer> layer;
     if (node.is_layer()) layer = build_layer(node.layer->factory, {.seed = 0, .layer = node.layer_path});
-    if (layer && kernels == Kernels::tuned) make_fast(*layer);
+    if (layer && kernels == Kernels::tuned) layers::make_fast(*layer);
     Tensors inputs;
     for (const ValueRef& input : node.inputs) inputs.push_back(values.at(input));
     const Tensors outputs = visit({node, layer ? &*layer : nullptr, inputs});

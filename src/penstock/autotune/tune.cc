@@ -46,7 +46,7 @@ class TimedConvolution {
     const std::int64_t pixels = dy_.numel() / dy_.size(1);
     int stack = 1;
     if (options.weight_gradients != WeightGradients::stream)
-      stack = std::min<int>(options.micro_batches, static_cast<int>((enough_rows + pixels - 1) / pixels));
+      stack = std::min<int>(options.micro_batches, static_cast<int>((layers::enough_rows + pixels - 1) / pixels));
     stacked_x_ = Tensors(static_cast<std::size_t>(stack), x_);
     stacked_dy_ = Tensors(static_cast<std::size_t>(stack), dy_);
     sum_ = torch::zeros(weight_.permute({0, 2, 3, 1}).sizes(), torch::kFloat32);
@@ -103,7 +103,7 @@ class TimedConvolution {
       case Product::weight_grad: {
         torch::Tensor sum = sum_;
         if (is_library)
-          library_backward(stacked(stacked_x_), stacked(stacked_dy_), {false, true, false});
+          library_backward(layers::stacked(stacked_x_), layers::stacked(stacked_dy_), {false, true, false});
         else
           add_convolution_weight_gradient(sum, /*is_first=*/false, {stacked_x_, stacked_dy_}, shape_.geometry, kernel);
         return;
@@ -121,7 +121,7 @@ LinearKernel fastest(const torch::nn::LinearImpl& module, const torch::Tensor& i
   const auto typed = [&](const torch::Tensor& tensor) {
     return tensor.defined() ? tensor.detach().to(options.compute_type) : tensor;
   };
-  const WeightAndBias parameters{typed(module.weight), typed(module.bias)};
+  const layers::WeightAndBias parameters{typed(module.weight), typed(module.bias)};
   struct Timed {
     LinearKernel kernel;
     torch::Tensor x, dy;
@@ -132,7 +132,7 @@ LinearKernel fastest(const torch::nn::LinearImpl& module, const torch::Tensor& i
   for (const auto kernel : {LinearKernel::library, LinearKernel::bias_apart, LinearKernel::no_pack}) {
     if (!can_compute(kernel, rows, module.bias.defined())) continue;
     const torch::Tensor x = arranged_for(kernel, rows);
-    const torch::Tensor y = run_linear(kernel, x, parameters);
+    const torch::Tensor y = layers::run_linear(kernel, x, parameters);
     all.push_back({kernel, x, arranged_for(kernel, torch::ones_like(y).contiguous())});
   }
   // In rounds over all kernels, so that a temporary slowdown of the machine affects all of them.
@@ -140,8 +140,8 @@ LinearKernel fastest(const torch::nn::LinearImpl& module, const torch::Tensor& i
   for (int round = 0; round <= tuning_runs || (round < most_tuning_rounds && spent < enough_ms); ++round)
     for (Timed& one : all) {
       const double own = milliseconds([&] {
-        run_linear(one.kernel, one.x, parameters);
-        linear_input_gradient(one.kernel, one.dy, parameters.weight);
+        layers::run_linear(one.kernel, one.x, parameters);
+        layers::linear_input_gradient(one.kernel, one.dy, parameters.weight);
       });
       one.least = std::min(one.least, own);
       spent += own;
@@ -162,7 +162,8 @@ KernelSelection tune(const Graph& graph, const Tensors& sample, const TuneOption
     if (!call.layer) return call.node.function(call.inputs);
     const torch::Tensor& x = call.inputs.front();
     const auto* module = dynamic_cast<const torch::nn::Conv2dImpl*>(call.layer->module.get());
-    const std::optional<ConvolutionShape> shape = module && x.dim() == 4 ? tunable_shape(*module, x) : std::nullopt;
+    const std::optional<ConvolutionShape> shape =
+        module && x.dim() == 4 ? layers::tunable_shape(*module, x) : std::nullopt;
     if (shape && seen.insert(*shape).second) {
       const TimedConvolution convolution(*module, *shape, x, options);
       for (const Product product : {Product::forward, Product::input_grad, Product::weight_grad})

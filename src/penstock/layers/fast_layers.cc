@@ -8,7 +8,7 @@
 
 #include "penstock/kernels/cpu_kernels.h"
 
-namespace penstock {
+namespace penstock::layers {
 namespace {
 
 struct FastGelu : torch::autograd::Function<FastGelu> {
@@ -42,4 +42,4 @@ void make_fast(BuiltLayer& layer) {
   };
 }
 
-}  // namespace penstock
+}  // namespace penstock::layers

@@ -5,7 +5,7 @@
 #include "penstock/base/error.h"
 #include "penstock/kernels/add_product.h"
 
-namespace penstock {
+namespace penstock::layers {
 namespace {
 
 /// Whether no other tensor shares the memory of `tensor`, and it has the type and layout of `like`.
@@ -114,4 +114,4 @@ Tensors Gradients::sum_uses() const {
   return sums;
 }
 
-}  // namespace penstock
+}  // namespace penstock::layers

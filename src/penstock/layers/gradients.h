@@ -11,7 +11,7 @@
 
 #include "penstock/model/stages.h"
 
-namespace penstock {
+namespace penstock::layers {
 
 /// One parameter and its uses. A layer that is called twice uses its parameters twice. Each use has its own autograd
 /// leaf over the same values and its own gradient buffer, so that the order of summation is fixed.
@@ -71,4 +71,4 @@ class Gradients {
   std::size_t next_ = 0;                    // the micro-batch whose gradients add_in_order() takes at once
 };
 
-}  // namespace penstock
+}  // namespace penstock::layers

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace penstock {
+namespace penstock::layers {
 
 void LayerClock::add(const Interval& interval) {
   std::vector<double>& samples = samples_[interval.call].*interval.list;
@@ -70,4 +70,4 @@ void LayerClock::weights(std::size_t call, std::int64_t begin, std::size_t micro
        static_cast<double>(micro_batches)});
 }
 
-}  // namespace penstock
+}  // namespace penstock::layers

@@ -16,7 +16,7 @@
 #include "penstock/base/clock.h"
 #include "penstock/base/stream_marks.h"
 
-namespace penstock {
+namespace penstock::layers {
 
 /// Lives on its rank's thread; must outlive the activations of the steps that it times.
 class LayerClock {
@@ -75,4 +75,4 @@ class LayerClock {
   bool in_backward_ = false;
 };
 
-}  // namespace penstock
+}  // namespace penstock::layers

@@ -9,7 +9,7 @@
 #include "penstock/base/error.h"
 #include "penstock/layers/thread_scopes.h"
 
-namespace penstock {
+namespace penstock::layers {
 
 struct Segment::Memory : torch::CustomClassHolder {
   const Segment* segment = nullptr;
@@ -344,4 +344,4 @@ std::vector<std::unique_ptr<Segment>> find_segments(const std::vector<CallShape>
   return segments;
 }
 
-}  // namespace penstock
+}  // namespace penstock::layers

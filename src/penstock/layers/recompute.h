@@ -31,7 +31,7 @@
 #include "penstock/layers/split_layer.h"
 #include "penstock/model/random_place.h"
 
-namespace penstock {
+namespace penstock::layers {
 
 /// The state of one micro-batch's forward pass through the calls of a stage.
 struct ExecutionState {
@@ -120,4 +120,4 @@ class Segment {
 std::vector<std::unique_ptr<Segment>> find_segments(const std::vector<CallShape>& calls,
                                                     const std::vector<std::size_t>& leaving);
 
-}  // namespace penstock
+}  // namespace penstock::layers

@@ -5,7 +5,7 @@
 #include "penstock/base/error.h"
 #include "penstock/layers/thread_scopes.h"
 
-namespace penstock {
+namespace penstock::layers {
 namespace {
 
 struct SplitNode : torch::autograd::Function<SplitNode> {
@@ -115,4 +115,4 @@ void SplitLayer::require_unchanged(const SavedForWeights& saved) const {
                          "), and its backward pass needs the old value: use a layer that does not work in place");
 }
 
-}  // namespace penstock
+}  // namespace penstock::layers

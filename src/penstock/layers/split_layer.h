@@ -18,7 +18,7 @@
 #include "penstock/layers/gradients.h"
 #include "penstock/model/layer.h"
 
-namespace penstock {
+namespace penstock::layers {
 
 class SplitLayer;
 
@@ -110,4 +110,4 @@ class SplitLayer {
   mutable std::uint64_t cast_in_step_ = 0;
 };
 
-}  // namespace penstock
+}  // namespace penstock::layers

@@ -7,7 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/kernels/cpu_kernels.h"
 
-namespace penstock {
+namespace penstock::layers {
 
 std::unique_ptr<SplitLayer> split_layer(const LayerCall& call, Gradients& gradients) {
   for (const auto make : {split_linear, split_convolution, split_embedding})
@@ -289,4 +289,4 @@ std::unique_ptr<SplitLayer> split_embedding(const LayerCall& call, Gradients& gr
   return std::make_unique<SplitEmbedding>(call, *module, gradients);
 }
 
-}  // namespace penstock
+}  // namespace penstock::layers

@@ -8,7 +8,7 @@
 
 #include "penstock/layers/split_layer.h"
 
-namespace penstock {
+namespace penstock::layers {
 
 /// `call` as a SplitLayer that adds to `gradients`, which must contain its parameters and outlive it. Null where the
 /// backward pass cannot be split: for other modules, for classes derived from those below, for frozen weights, and for
@@ -49,4 +49,4 @@ void for_each_stack(std::size_t count, std::int64_t rows, Add&& add) {
   for (std::size_t begin = 0; begin < count; begin += size) add(begin, std::min(count, begin + size));
 }
 
-}  // namespace penstock
+}  // namespace penstock::layers

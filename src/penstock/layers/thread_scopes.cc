@@ -7,7 +7,7 @@
 
 #include "penstock/base/error.h"
 
-namespace penstock {
+namespace penstock::layers {
 namespace {
 
 void set(const Autocast& wanted) {
@@ -60,4 +60,4 @@ struct Unseen : c10::MemoryReportingInfoBase {
 
 Uncounted::Uncounted() : guard_(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Unseen>()) {}
 
-}  // namespace penstock
+}  // namespace penstock::layers

@@ -8,7 +8,7 @@
 
 #include "penstock/layers/precision.h"
 
-namespace penstock {
+namespace penstock::layers {
 
 /// The autocast mode of a thread for operations on one kind of device.
 struct Autocast {
@@ -70,4 +70,4 @@ class BackwardOnThisThread {
   bool before_;
 };
 
-}  // namespace penstock
+}  // namespace penstock::layers

@@ -32,7 +32,7 @@ void require_options(const PipelineOptions& options, int inputs) {
                        " dimensions for inputs, but the network takes ", inputs, ": set at most one for each");
   require_clipping(options);
   require_loss_scaling(options.loss_scaling);
-  require_precision(options.precision, device_of(*options.device, 0).type());
+  layers::require_precision(options.precision, device_of(*options.device, 0).type());
   require<ConfigError>(options.update_every >= 1, "update_every is ", options.update_every,
                        " calls of train_step: set at least 1");
   require<ConfigError>(options.compare_batches >= 0, "batches are compared in every ", options.compare_batches,

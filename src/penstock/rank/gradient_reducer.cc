@@ -178,7 +178,7 @@ std::set<StageId> partners(const Items& items, StageId stage, bool is_owner) {
 
 /// Sends the gradient of every use of `stage` to the parameter's owner stage, where that is another stage.
 void send_uses(const TieRoute& route, const Stage& stage) {
-  const Gradients& gradients = stage.gradients();
+  const layers::Gradients& gradients = stage.gradients();
   for (const StageId owner : partners(gradients.parameters(), stage.id(), false)) {
     Message message;
     for (std::size_t i : shared(gradients.parameters(), owner, stage.id()))
@@ -191,7 +191,7 @@ void send_uses(const TieRoute& route, const Stage& stage) {
 /// for the others, and where no use has a gradient. Waits for the uses of other stages.
 Tensors sum_tied(const TieRoute& route, const Stage& stage) {
   const torch::NoGradGuard no_grad;
-  const Gradients& gradients = stage.gradients();
+  const layers::Gradients& gradients = stage.gradients();
   const auto& parameters = gradients.parameters();
   std::map<std::pair<std::size_t, StageId>, Tensors> gathered;  // by parameter and stage: one per use
   for (const StageId user : partners(parameters, stage.id(), true)) {

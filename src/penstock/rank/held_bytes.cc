@@ -82,7 +82,7 @@ void HeldBytes::input_grad_done(const Context& context, const Activations& activ
   const auto want = [&](const torch::Tensor& tensor) {
     if (const void* block = block_of(tensor)) wanted.try_emplace(block, bytes_in(tensor));
   };
-  for (const Saved& saved : activations.saved) {
+  for (const layers::Saved& saved : activations.saved) {
     want(saved->output_gradient);
     // Otherwise it belongs to the batch.
     const void* input = block_of(saved->input);

@@ -257,7 +257,7 @@ torch::Tensor BatchRows::usable(Kind kind, std::size_t index, RowRange rows) {
   const RowsUse use{device_, job_->training};
   if (!some.is_same(all)) return usable_rows(some, use);
   const auto [known, is_new] = whole_.try_emplace({kind, index});
-  const Uncounted of_no_micro_batch;
+  const layers::Uncounted of_no_micro_batch;
   if (is_new) known->second = usable_rows(all, use);
   return known->second;
 }

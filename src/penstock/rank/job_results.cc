@@ -89,7 +89,7 @@ Message decided(const std::vector<Message>& messages) {
 Tensors in_full_precision(const RankSetting& setting, const Tensors& outputs) {
   Tensors in_full = outputs;
   for (torch::Tensor& output : in_full)
-    if (setting.options->precision != Precision::fp32 && output.defined() && is_reduced(output.scalar_type()))
+    if (setting.options->precision != Precision::fp32 && output.defined() && layers::is_reduced(output.scalar_type()))
       output = output.to(torch::kFloat32);
   return in_full;
 }
@@ -128,7 +128,7 @@ torch::Tensor JobResults::add(const Tensors& outputs, BatchRows& rows, MicroBatc
     return {};
   }
   const Tensors targets = rows.targets(micro_batch);
-  const AutocastGuard in_fp32({.enabled = false, .device = setting_.device.type()});
+  const layers::AutocastGuard in_fp32({.enabled = false, .device = setting_.device.type()});
   const Tensors in_full = in_full_precision(setting_, outputs);
   torch::Tensor sum = require_scalar(setting_.loss.name, setting_.loss(in_full, targets));
   Counted counted{micro_batch, sum.detach(), {}};
@@ -297,13 +297,13 @@ std::string cause_of(const LastForward& last, MicroBatch micro_batch) {
     for (const torch::Tensor& output : outputs) first.look_at(output, name, ", though its inputs and parameters are");
   });
   try {
-    const AutocastGuard autocast(autocast_for(setting.options->precision, setting.device.type()));
+    const layers::AutocastGuard autocast(layers::autocast_for(setting.options->precision, setting.device.type()));
     const Tensors targets = last.rows.targets(micro_batch);
     const RandomPlace place{setting.options->seed, job.training_step, rows.begin, {}, rows.size()};
     const Tensors inputs = last.rows.inputs(part, micro_batch);
     last.stage.forward({last.arrivals.received, inputs, place, micro_batch}, [&](const Tensors& outputs) {
       for (std::size_t i = 0; i < targets.size(); ++i) first.look_at(targets[i], say("target ", i, " of the batch"));
-      const AutocastGuard in_fp32({.enabled = false, .device = setting.device.type()});
+      const layers::AutocastGuard in_fp32({.enabled = false, .device = setting.device.type()});
       first.look_at(setting.loss(in_full_precision(setting, outputs), targets),
                     say("the loss ('", setting.loss.name, "')"), ", though its arguments are");
       return torch::Tensor();

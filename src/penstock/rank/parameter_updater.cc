@@ -54,7 +54,7 @@ void ParameterAverages::keep(double decay) {
   decay_ = decay;
   averages_.clear();
   for (const auto& stage : stages_)
-    for (const TrainedParameter& parameter : stage->gradients().parameters())
+    for (const layers::TrainedParameter& parameter : stage->gradients().parameters())
       averages_[stage->id()][parameter.name] = parameter.value.detach().clone();
 }
 
@@ -62,7 +62,7 @@ void ParameterAverages::add(const Stage& stage) {
   if (!decay_) return;
   const torch::NoGradGuard no_grad;
   auto& averages = averages_[stage.id()];
-  for (const TrainedParameter& parameter : stage.gradients().parameters()) {
+  for (const layers::TrainedParameter& parameter : stage.gradients().parameters()) {
     const auto [average, is_new] = averages.try_emplace(parameter.name);
     if (is_new)  // it was frozen when averaging began
       average->second = parameter.value.detach().clone();
@@ -129,7 +129,7 @@ void ParameterUpdater::add_optimizers() {
   const std::set<std::string> known = optimized_;
   for (const auto& stage : stages_) {
     std::vector<NamedParameter> parameters;
-    for (const TrainedParameter& parameter : stage->gradients().parameters()) {
+    for (const layers::TrainedParameter& parameter : stage->gradients().parameters()) {
       if (known.contains(parameter.name)) continue;
       parameters.push_back({parameter.name, parameter.value});
       optimized_.insert(parameter.name);

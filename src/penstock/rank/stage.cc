@@ -35,7 +35,7 @@ std::string advice_for(const c10::Error& error) {
 Stage::Stage(const StagedGraph& staged, const StagePart& part, const StageSetting& setting)
     : graph_(staged.graph), part_(part), setting_(setting) {
   build(staged);
-  plain_call_ = [this](std::size_t call, ExecutionState& run) { run_call(calls_[call], run); };
+  plain_call_ = [this](std::size_t call, layers::ExecutionState& run) { run_call(calls_[call], run); };
   find_segments();
 }
 
@@ -67,7 +67,7 @@ void Stage::attach(Call& call) {
     gradients_.add_use({name, item.value(), std::ranges::find(state_, name, &Held::name)->all_uses});
   }
   call.split.reset();
-  if (auto split = split_layer({call.node->name, *call.layer, setting_.kernels}, gradients_)) {
+  if (auto split = layers::split_layer({call.node->name, *call.layer, setting_.kernels}, gradients_)) {
     call.split = split_.size();
     split_.push_back(std::move(split));
   }
@@ -90,7 +90,7 @@ void Stage::set_trainable(const std::string& name, bool trains) {
 }
 
 void Stage::find_segments() {
-  std::vector<CallShape> shapes;
+  std::vector<layers::CallShape> shapes;
   for (const Call& call : calls_)
     shapes.push_back({call.node->name, call.node->recompute.value_or(false), call.inputs, call.first_output,
                       static_cast<std::size_t>(call.node->outputs), call.layer ? call.layer->module : nullptr,
@@ -99,7 +99,7 @@ void Stage::find_segments() {
   for (const Port& port : part_.sends)
     for (const ValueRef& value : port.values) leaving.push_back(slot_of(value));
   for (const ValueRef& value : part_.outputs) leaving.push_back(slot_of(value));
-  segments_ = penstock::find_segments(shapes, leaving);
+  segments_ = layers::find_segments(shapes, leaving);
 }
 
 std::size_t Stage::slot_of(const ValueRef& value) const {
@@ -120,7 +120,7 @@ BuiltLayer Stage::build_node(const StagedGraph& staged, const Node& node) {
   else if (node.layer->standalone)
     copy_values(*built.module, *node.layer->standalone->module);
   built.module->to(setting_.device);
-  if (setting_.kernels->is_tuned()) make_fast(built);
+  if (setting_.kernels->is_tuned()) layers::make_fast(built);
   hold(staged, node, *built.module);
   return built;
 }
@@ -175,9 +175,9 @@ void Stage::set_training(bool training) {
 
 Stage::Forwarded Stage::forward(const Arrivals& arrivals, const Finish& finish) {
   Tensors leaves;
-  ExecutionState run{take_arrivals(arrivals, leaves), {}, arrivals.place};
+  layers::ExecutionState run{take_arrivals(arrivals, leaves), {}, arrivals.place};
   if (torch::GradMode::is_enabled())
-    for (std::size_t i = 0; i < split_.size(); ++i) run.saved.push_back(c10::make_intrusive<SavedForWeights>());
+    for (std::size_t i = 0; i < split_.size(); ++i) run.saved.push_back(c10::make_intrusive<layers::SavedForWeights>());
   const RandomPlaceGuard guard(run.place);
   if (is_watched())
     run_calls(run, plain_call_);
@@ -222,7 +222,7 @@ Tensors Stage::take_arrivals(const Arrivals& from, Tensors& leaves) {
   return slots;
 }
 
-void Stage::run_calls(ExecutionState& run, const RunCall& run_call) {
+void Stage::run_calls(layers::ExecutionState& run, const layers::RunCall& run_call) {
   auto segment = segments_.begin();
   const auto no_segment = segments_.end();
   if (!torch::GradMode::is_enabled()) segment = no_segment;
@@ -239,13 +239,13 @@ void Stage::run_calls(ExecutionState& run, const RunCall& run_call) {
 }
 
 // Adds the layer's name to torch's errors.
-void Stage::run_call(const Call& call, ExecutionState& run) const {
+void Stage::run_call(const Call& call, layers::ExecutionState& run) const {
   Tensors arguments;
   arguments.reserve(call.inputs.size());
   for (const std::size_t slot : call.inputs) arguments.push_back(run.slots[slot]);
   run.place.begin_call(call.node->name);
   const auto first = run.slots.begin() + static_cast<std::ptrdiff_t>(call.first_output);
-  const SplitLayer* const split = call.split ? split_[*call.split].get() : nullptr;
+  const layers::SplitLayer* const split = call.split ? split_[*call.split].get() : nullptr;
   const bool has_graph = torch::GradMode::is_enabled();
   try {
     const std::int64_t begin = clock_ ? clock_->now() : 0;
@@ -273,7 +273,7 @@ void Stage::run_call(const Call& call, ExecutionState& run) const {
 
 // A layer that changes its input in place (ReLU(inplace) and the like) is harmless where the input is not read
 // afterwards. From now on it gets a copy of a value from outside the stage. A later reader of the value is an error.
-void Stage::run_watching_for_changes(ExecutionState& run) {
+void Stage::run_watching_for_changes(layers::ExecutionState& run) {
   std::vector<std::pair<std::string, std::size_t>> sent;  // reader, slot
   for (const Port& port : part_.sends)
     for (const ValueRef& value : port.values) sent.emplace_back(say("stage ", port.peer.value()), slot_of(value));
@@ -284,7 +284,7 @@ void Stage::run_watching_for_changes(ExecutionState& run) {
     return all;
   };
   const auto outside = versions();
-  run_calls(run, [&](std::size_t c, ExecutionState&) {
+  run_calls(run, [&](std::size_t c, layers::ExecutionState&) {
     const auto before = versions();
     run_call(calls_[c], run);
     const auto after = versions();
@@ -316,7 +316,7 @@ Stage::Forwarded Stage::leave(const Tensors& slots) const {
 }
 
 std::vector<Message> Stage::backward(Activations activations, const OutputGradients& from) {
-  for (const Saved& saved : activations.saved) saved->weights_now = true;
+  for (const layers::Saved& saved : activations.saved) saved->weights_now = true;
   return input_grad(activations, from);
 }
 
@@ -355,7 +355,7 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
   if (clock_) clock_->begin_backward();
   activations.place.begin_call("backward");
   const RandomPlaceGuard guard(activations.place);
-  const BackwardOnThisThread on_this_thread;
+  const layers::BackwardOnThisThread on_this_thread;
   if (!roots.empty() && !wanted.empty())
     found = torch::autograd::grad(roots, wanted, root_gradients, /*retain_graph=*/false, /*create_graph=*/false,
                                   /*allow_unused=*/true);
@@ -376,7 +376,7 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
   activations.sent.clear();
   activations.loss.reset();
   // Layers that the backward pass skipped have no W.
-  for (const Saved& saved : activations.saved)
+  for (const layers::Saved& saved : activations.saved)
     if (!saved->output_gradient.defined()) saved->clear();
   return messages;
 }
@@ -386,7 +386,7 @@ void Stage::weight_grad(std::vector<Activations> group) {
     if (!calls_[c].split) continue;
     const std::size_t i = *calls_[c].split;
     const std::int64_t begin = clock_ ? clock_->now() : 0;
-    std::vector<Saved> saved;
+    std::vector<layers::Saved> saved;
     for (const Activations& activations : group) saved.push_back(activations.saved[i]);
     split_[i]->weight_gradients(saved);
     if (clock_) clock_->weights(c, begin, group.size());
@@ -396,7 +396,7 @@ void Stage::weight_grad(std::vector<Activations> group) {
 void StageClocks::set_running(bool on) {
   clocks_.clear();
   for (const auto& stage : stages_) {
-    if (on) clocks_.push_back(std::make_unique<LayerClock>(stage->part().nodes.size(), stream_));
+    if (on) clocks_.push_back(std::make_unique<layers::LayerClock>(stage->part().nodes.size(), stream_));
     stage->set_clock(on ? clocks_.back().get() : nullptr);
   }
 }
@@ -410,7 +410,7 @@ std::vector<NodeTimes> StageClocks::times(std::size_t steps) const {
   for (std::size_t s = 0; s < clocks_.size(); ++s) {
     const std::vector<int>& nodes = stages_[s]->part().nodes;
     for (std::size_t call = 0; call < nodes.size(); ++call) {
-      const LayerClock::Samples& samples = clocks_[s]->samples()[call];
+      const layers::LayerClock::Samples& samples = clocks_[s]->samples()[call];
       times.push_back({nodes[call], median_of_steps(samples.forward, steps), median_of_steps(samples.backward, steps),
                        median_of_steps(samples.weight_grad, steps), samples.output_bytes,
                        stages_[s]->parameter_bytes(nodes[call])});

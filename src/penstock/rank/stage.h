@@ -63,9 +63,9 @@ struct Activations {
   Tensors sent;      // sent values with their graph, one per value; undefined where no gradient comes back
   torch::Tensor loss;
   // For W.
-  std::vector<Saved> saved;     // by split call
-  std::size_t micro_batch = 0;  // its number in the step; gradients are summed in this order
-  RandomPlace place;            // of random numbers drawn in the backward pass
+  std::vector<layers::Saved> saved;  // by split call
+  std::size_t micro_batch = 0;       // its number in the step; gradients are summed in this order
+  RandomPlace place;                 // of random numbers drawn in the backward pass
 };
 
 /// The gradients that a stage receives for one micro-batch.
@@ -92,8 +92,8 @@ class Stage {
 
   StageId id() const { return part_.id; }
   const StagePart& part() const { return part_; }
-  Gradients& gradients() { return gradients_; }
-  const Gradients& gradients() const { return gradients_; }
+  layers::Gradients& gradients() { return gradients_; }
+  const layers::Gradients& gradients() const { return gradients_; }
   /// A parameter or buffer of this stage.
   struct Held {
     std::string name;
@@ -117,7 +117,7 @@ class Stage {
   using Check = std::function<void(int node, const Tensors& outputs)>;
   void set_check(Check check) { check_ = std::move(check); }
   /// Times every call with `clock`, which must have an entry for each of part().nodes and outlive its use; null: none.
-  void set_clock(LayerClock* clock) { clock_ = clock; }
+  void set_clock(layers::LayerClock* clock) { clock_ = clock; }
 
   struct Forwarded {
     std::vector<Message> sends;  // one per port of part().sends
@@ -167,10 +167,10 @@ class Stage {
   std::size_t slot_of(const ValueRef& value) const;
   Tensors take_arrivals(const Arrivals& from, Tensors& leaves);
   void find_segments();
-  void run_call(const Call& call, ExecutionState& run) const;
+  void run_call(const Call& call, layers::ExecutionState& run) const;
   /// Runs all calls by `run_call`; in grad mode, calls that are to be recomputed run as segments.
-  void run_calls(ExecutionState& run, const RunCall& run_call);
-  void run_watching_for_changes(ExecutionState& run);
+  void run_calls(layers::ExecutionState& run, const layers::RunCall& run_call);
+  void run_watching_for_changes(layers::ExecutionState& run);
   Forwarded leave(const Tensors& slots) const;
 
   const Graph& graph_;
@@ -181,12 +181,12 @@ class Stage {
   std::vector<Arrival> arrivals_;          // graph inputs, then received values by port
   std::array<bool, 2> watched_{};          // by training_: the first F has checked for layers that change their input
   std::optional<bool> training_;
-  Gradients gradients_;
+  layers::Gradients gradients_;
   std::vector<Held> state_;
-  std::vector<std::unique_ptr<SplitLayer>> split_;  // in graph order
-  std::vector<std::unique_ptr<Segment>> segments_;  // in order
-  RunCall plain_call_;                              // runs the call with a number, without checks
-  LayerClock* clock_ = nullptr;
+  std::vector<std::unique_ptr<layers::SplitLayer>> split_;  // in graph order
+  std::vector<std::unique_ptr<layers::Segment>> segments_;  // in order
+  layers::RunCall plain_call_;                              // runs the call with a number, without checks
+  layers::LayerClock* clock_ = nullptr;
   Check check_;
 };
 
@@ -220,8 +220,8 @@ class StageClocks {
 
  private:
   const RankStages& stages_;
-  std::optional<c10::Stream> stream_;                // on a device
-  std::vector<std::unique_ptr<LayerClock>> clocks_;  // by stage, while layers are timed
+  std::optional<c10::Stream> stream_;                        // on a device
+  std::vector<std::unique_ptr<layers::LayerClock>> clocks_;  // by stage, while layers are timed
 };
 
 }  // namespace penstock

@@ -219,7 +219,8 @@ void StepExecutor::perform(const Instruction& instruction) {
   try {
     Stage::Forwarded done;
     {
-      const AutocastGuard autocast(autocast_for(parts_.setting.options->precision, parts_.setting.device.type()));
+      const layers::AutocastGuard autocast(
+          layers::autocast_for(parts_.setting.options->precision, parts_.setting.device.type()));
       const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
       done = stage.forward(arrivals, [&](const Tensors& outputs) { return results_.add(outputs, rows_, micro_batch); });
     }
