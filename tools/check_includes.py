@@ -137,7 +137,7 @@ def check_names(file):
 
 
 def check_classes(root):
-    """All of our headers share one namespace."""
+    """A name is that of one class, even if its modules have namespaces of their own."""
     defined = {}
     for path in sorted(root.rglob("*.h")):
         file = path.relative_to(root).as_posix()
