@@ -1,4 +1,5 @@
-// Ready-made hooks. Hooks that write should be added on one process only, usually the main one.
+// Ready-made hooks. Hooks that write should be added on one process only, usually the main one. log_hooks.cc defines
+// hooks that write lines for people, record_hooks.cc hooks that write numbers for programs, hooks.cc the others.
 #pragma once
 
 #include <cstdint>
