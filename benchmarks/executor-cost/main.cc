@@ -20,7 +20,7 @@ void keep() { asm volatile("" ::: "memory"); }
 /// Does nothing, and has every message at once.
 struct EmptyHandler {
   void begin(const ps::Instruction&) { keep(); }
-  ps::Arrival receive(const ps::Instruction&) {
+  ps::rank::Arrival receive(const ps::Instruction&) {
     keep();
     return {};
   }
@@ -30,7 +30,7 @@ struct EmptyHandler {
 /// Tells where it is, as a rank of a pipeline does.
 struct ReportingHandler : EmptyHandler {
   ps::transport::Progress progress;
-  void begin(const ps::Instruction& instruction) { progress.report(ps::position_of(instruction)); }
+  void begin(const ps::Instruction& instruction) { progress.report(ps::rank::position_of(instruction)); }
 };
 
 /// The same by way of a string, to compare.
@@ -46,8 +46,8 @@ struct StringHandler : EmptyHandler {
 
 /// execute() without the recorder and its clock.
 template <class Handler>
-void execute_unrecorded(const ps::Program& program, Handler& handler) {
-  for (const ps::Program::Action& action : program.actions()) {
+void execute_unrecorded(const ps::rank::Program& program, Handler& handler) {
+  for (const ps::rank::Program::Action& action : program.actions()) {
     handler.begin(action.instruction);
     for (std::uint32_t i = action.first_receive; i < action.end_receive; ++i) handler.receive(program.receive(i));
     handler.perform(action.instruction);
@@ -55,7 +55,7 @@ void execute_unrecorded(const ps::Program& program, Handler& handler) {
 }
 
 /// Nanoseconds per instruction: the best of many rounds, as others share the machine.
-double ns_per_instruction(const ps::Program& program, const auto& step) {
+double ns_per_instruction(const ps::rank::Program& program, const auto& step) {
   constexpr int rounds = 200;
   constexpr int steps = 20;
   double best = 1e300;
@@ -73,7 +73,7 @@ struct Figures {
 };
 
 template <class Handler>
-Figures measure(const char* name, const ps::Program& program) {
+Figures measure(const char* name, const ps::rank::Program& program) {
   Handler handler;
   ps::Recorder recorder;
   std::uint64_t number = 0;
@@ -93,7 +93,7 @@ Figures measure(const char* name, const ps::Program& program) {
 int main() {
   const ps::Schedule schedule = lower(ps::generate("1f1b", {.ranks = 2, .micro_batches = 64}));
   const ps::Dependencies dependencies(schedule, links_of(schedule));
-  const ps::Program program(schedule.orders[0], dependencies);
+  const ps::rank::Program program(schedule.orders[0], dependencies);
   std::printf("1f1b, p = 2, m = 64, rank 0: %zu instructions, and receives that they wait for; ns per instruction\n\n",
               program.actions().size());
   std::printf("%-34s %10s %10s\n", "handler", "unrecorded", "recorded");

@@ -83,7 +83,7 @@ struct Handler {
   std::vector<double> hand_overs = {};  // us from a message being there to the waiting rank running again
 
   void begin(const ps::Instruction& instruction) {
-    world.positions[static_cast<std::size_t>(rank)].report(ps::position_of(instruction));
+    world.positions[static_cast<std::size_t>(rank)].report(ps::rank::position_of(instruction));
   }
 
   ps::Tag tag_of(const ps::Instruction& instruction) const {
@@ -93,7 +93,7 @@ struct Handler {
             .micro_batch = instruction.micro_batch().value()};
   }
 
-  ps::Arrival receive(const ps::Instruction& instruction) {
+  ps::rank::Arrival receive(const ps::Instruction& instruction) {
     const auto own = static_cast<std::size_t>(rank);
     const std::int64_t begin = ps::now_ns();
     const std::int64_t put =
@@ -123,7 +123,7 @@ struct Strategy {
 };
 
 /// Runs some steps of `schedule` by this strategy.
-void run_round(Strategy& strategy, const ps::Schedule& schedule, const std::vector<ps::Program>& programs,
+void run_round(Strategy& strategy, const ps::Schedule& schedule, const std::vector<ps::rank::Program>& programs,
                std::int64_t forward_iterations, int steps) {
   std::vector<Handler> handler;
   for (int rank = 0; rank < ranks; ++rank)
@@ -138,7 +138,7 @@ void run_round(Strategy& strategy, const ps::Schedule& schedule, const std::vect
       for (int i = 0; i < steps; ++i) {
         own.step = strategy.next_step + static_cast<std::uint64_t>(i);
         recorder.begin_step(own.step);
-        ps::execute(programs[static_cast<std::size_t>(rank)], own, recorder);
+        ps::rank::execute(programs[static_cast<std::size_t>(rank)], own, recorder);
         recorder.end_step();
       }
     });
@@ -180,7 +180,7 @@ double mean(const std::vector<double>& values) {
 }
 
 /// The strategies are interleaved, so that what else the machine does meets all of them.
-void compare(const char* title, const ps::Schedule& schedule, const std::vector<ps::Program>& programs,
+void compare(const char* title, const ps::Schedule& schedule, const std::vector<ps::rank::Program>& programs,
              double forward_ms, std::int64_t per_ms) {
   const auto own_core = nanoseconds(ps::transport::WaitPolicy::spin_on_own_core);
   std::deque<Strategy> strategies;
@@ -208,7 +208,7 @@ void compare(const char* title, const ps::Schedule& schedule, const std::vector<
 int main() {
   const ps::Schedule schedule = lower(ps::generate("1f1b", {.ranks = ranks, .micro_batches = micro_batches}));
   const ps::Dependencies dependencies(schedule, links_of(schedule));
-  std::vector<ps::Program> programs;
+  std::vector<ps::rank::Program> programs;
   for (const ps::Order& order : schedule.orders) programs.emplace_back(order, dependencies);
   const std::int64_t per_ms = iterations_per_ms();
   std::printf("1f1b, p = %d, m = %d, a thread per rank; %d rounds each, interleaved\n", ranks, micro_batches, rounds);

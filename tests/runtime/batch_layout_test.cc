@@ -134,7 +134,7 @@ TEST(CallersBatch, may_be_overwritten_once_the_loss_is_available) {
 
 TEST(RowsOfBatch, are_copied_where_they_outlive_the_result) {
   const torch::Tensor batch = torch::arange(12).view({6, 2}), rows = batch.narrow(0, 2, 2);
-  const torch::Tensor shared = usable_rows(rows, {}), own = usable_rows(rows, {c10::kCPU, true});
+  const torch::Tensor shared = rank::usable_rows(rows, {}), own = rank::usable_rows(rows, {c10::kCPU, true});
   EXPECT_TRUE(torch::equal(shared, own));
   EXPECT_EQ(shared.data_ptr(), rows.data_ptr());
   EXPECT_NE(own.storage().data(), batch.storage().data());

@@ -7,6 +7,7 @@
 #include "penstock/rank/parameter_updater.h"
 
 namespace penstock::test::compare_batches_test {
+using namespace rank;
 namespace {
 
 TEST(BatchDigest, is_equal_for_equal_contents_in_any_memory_order) {

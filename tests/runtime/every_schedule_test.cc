@@ -93,7 +93,7 @@ TEST(EverySchedule, another_order_of_weight_gradients_changes_the_hashes) {
   IntegerHandler handler(SharedPost{&messages}, schedule, 2);
   Recorder recorder;
   recorder.begin_step(0);
-  execute(programs_of(schedule)[0], handler, recorder);
+  rank::execute(programs_of(schedule)[0], handler, recorder);
   EXPECT_EQ(handler.values().outputs, expected.outputs);
   EXPECT_NE(handler.values().weights, expected.weights);
 }

@@ -8,6 +8,7 @@
 #include "tests/runtime/run_integers.h"
 
 namespace penstock::executor_test {
+using namespace rank;
 namespace {
 
 TEST(Program, every_receive_belongs_to_the_instruction_that_needs_it) {

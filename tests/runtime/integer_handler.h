@@ -94,7 +94,7 @@ class IntegerHandler {
 
   void begin(const Instruction& instruction) { post_.begin(instruction); }
 
-  Arrival receive(const Instruction& instruction) {
+  rank::Arrival receive(const Instruction& instruction) {
     give({instruction.stage(), instruction.micro_batch(), instruction.op() == Op::recv_forward},
          post_.take(schedule_.rank_of(instruction.peer()), tag_of(instruction), instruction));
     return {};
@@ -185,7 +185,7 @@ class IntegerHandler {
   Post post_;
   const Schedule& schedule_;
   bool forward_only_;
-  ActivationStore<Context> activations_;
+  rank::ActivationStore<Context> activations_;
   std::map<Place, Value> waiting_;
   StepValues values_;
 };

@@ -40,9 +40,9 @@ void expect_like_plain_loop(const Schedule& schedule, const Validation& validati
   EXPECT_EQ(values.updates, expected.updates);
 }
 
-inline std::vector<Program> programs_of(const Schedule& schedule) {
+inline std::vector<rank::Program> programs_of(const Schedule& schedule) {
   const Dependencies dependencies(schedule, chain(schedule.stage_count()));
-  std::vector<Program> programs;
+  std::vector<rank::Program> programs;
   for (const Order& order : schedule.orders) programs.emplace_back(order, dependencies);
   return programs;
 }
@@ -64,7 +64,7 @@ inline void run_interleaved(const Schedule& schedule) {
   const Validation validation = validate(schedule);
   ASSERT_TRUE(validation.ok) << validation.reason;
   using Handler = IntegerHandler<SharedPost>;
-  const std::vector<Program> programs = programs_of(schedule);
+  const std::vector<rank::Program> programs = programs_of(schedule);
   SharedPost::Messages messages;
   std::vector<Handler> handlers;
   for (const int bound : validation.peak_activations) handlers.emplace_back(SharedPost{&messages}, schedule, bound);
@@ -72,7 +72,7 @@ inline void run_interleaved(const Schedule& schedule) {
   recorder.begin_step(0);
   std::int64_t begin = now_ns();
 
-  const auto has_arrived = [&](const Program& program, const Program::Action& action) {
+  const auto has_arrived = [&](const rank::Program& program, const rank::Program::Action& action) {
     for (std::uint32_t i = action.first_receive; i < action.end_receive; ++i)
       if (!messages.contains(Handler::tag_of(program.receive(i)))) return false;
     return true;
@@ -83,7 +83,7 @@ inline void run_interleaved(const Schedule& schedule) {
     for (std::size_t rank = 0; rank < programs.size(); ++rank)
       for (const auto& actions = programs[rank].actions();
            at[rank] < actions.size() && has_arrived(programs[rank], actions[at[rank]]); ++at[rank]) {
-        execute_action(programs[rank], actions[at[rank]], handlers[rank], recorder, begin);
+        rank::execute_action(programs[rank], actions[at[rank]], handlers[rank], recorder, begin);
         moved = true;
       }
   }
@@ -123,7 +123,7 @@ struct ThreadPost {
       : watch(world, rank), noise(seed * 7919u + static_cast<unsigned>(rank.value()) + 1) {}
 
   void begin(const Instruction& instruction) {
-    watch.world.progress[watch.own.index()].report(position_of(instruction));
+    watch.world.progress[watch.own.index()].report(rank::position_of(instruction));
     noise = noise * 1103515245u + 12345u;
     for (unsigned i = 0; i < (noise >> 16) % 4; ++i) std::this_thread::yield();
     for (unsigned i = 0; i < (noise >> 20) % 512; ++i) spun = spun + i;
@@ -155,7 +155,7 @@ inline void run_in_threads(const Schedule& schedule, unsigned seed = 0) {
   const Validation validation = validate(schedule);
   ASSERT_TRUE(validation.ok) << validation.reason;
   using Handler = IntegerHandler<ThreadPost>;
-  const std::vector<Program> programs = programs_of(schedule);
+  const std::vector<rank::Program> programs = programs_of(schedule);
   IntegerWorld world(schedule.rank_count());
   std::vector<Handler> handlers;
   handlers.reserve(programs.size());
@@ -167,7 +167,7 @@ inline void run_in_threads(const Schedule& schedule, unsigned seed = 0) {
     const auto rank = static_cast<std::size_t>(r);
     Recorder recorder;
     recorder.begin_step(0);
-    execute(programs[rank], handlers[rank], recorder);
+    rank::execute(programs[rank], handlers[rank], recorder);
     recorder.end_step();
     std::int64_t last_end = 0;
     trace.ranks[rank] = recorder.steps();

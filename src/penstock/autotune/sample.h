@@ -20,7 +20,8 @@ PipelineOptions with_example_inputs(PipelineOptions options, const BatchTensors&
 
 /// The samples of the sample batch that one replica gets, of the largest share. Throws ConfigError for an empty batch.
 inline std::int64_t samples_per_replica(const PipelineOptions& options, const AutotuneOptions& how, int replicas) {
-  const BatchAxesOf axes{{"sample", options.batch_dims.inputs}, {"sample_targets", options.batch_dims.targets}, {}};
+  const rank::BatchAxesOf axes{
+      {"sample", options.batch_dims.inputs}, {"sample_targets", options.batch_dims.targets}, {}};
   return split(axes.samples(how.sample, how.sample_targets), {.index = 0, .of = replicas}).size();
 }
 

@@ -92,7 +92,8 @@ std::string schedule_text(const PipelineOptions& options, int ranks) {
 std::string tuning_key(const RankContext& context, const TunedWorld& world, Cell& network, const Loss& loss,
                        const PipelineOptions& options, const AutotuneOptions& how) {
   std::ostringstream key;
-  const BatchAxesOf axes{{"sample", options.batch_dims.inputs}, {"sample_targets", options.batch_dims.targets}, {}};
+  const rank::BatchAxesOf axes{
+      {"sample", options.batch_dims.inputs}, {"sample_targets", options.batch_dims.targets}, {}};
   key << "penstock " << PENSTOCK_VERSION << (has_cpu_kernels() ? ", tuned kernels" : "")
       << (kernels::has_kernel(kernels::LinearKernel::no_pack) ? ", BLIS" : "") << "\n"
       << "libtorch " << TORCH_VERSION << " " << at::get_cpu_capability() << "\n"

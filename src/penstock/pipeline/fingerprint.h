@@ -18,7 +18,7 @@ struct PipelineParts {
   const StagedGraph& staged;
   const Schedule& training;  // compute instructions of a step
   const Loss& loss;
-  const BatchAxesOf& axes;
+  const rank::BatchAxesOf& axes;
 };
 
 /// The settings of the list in rank/options.h that `which` chooses, with values without line breaks.

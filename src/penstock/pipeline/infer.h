@@ -8,10 +8,14 @@
 #include "penstock/model/value.h"
 #include "penstock/rank/result.h"
 
+namespace penstock::rank {
+class InferState;  // shared by the ranks that write the outputs and the caller who reads them; thread-safe
+struct SessionState;
+}  // namespace penstock::rank
+
 namespace penstock {
 
 class Pipeline;
-struct SessionState;
 
 /// Sequences that continue from one inference call to the next: while a session is open, layers with a SequenceMemory
 /// keep their keys and values on their ranks. Copies refer to the same session; destroying the last copy frees the
@@ -27,7 +31,7 @@ class InferenceSession {
 
  private:
   friend class JobFactory;
-  std::shared_ptr<SessionState> state_;
+  std::shared_ptr<rank::SessionState> state_;
 };
 
 struct InferOptions {
@@ -39,14 +43,10 @@ struct InferOptions {
   bool last_position = false;
 };
 
-/// Shared by the ranks that write the outputs and the caller who reads them. Thread-safe.
-class InferState;
-class StepState;
-
 /// The result of one inference. Copyable; copies refer to the same result. Used by the thread that uses the pipeline.
 class InferResult {
  public:
-  InferResult(std::shared_ptr<StepState> step, std::shared_ptr<InferState> state)
+  InferResult(std::shared_ptr<rank::StepState> step, std::shared_ptr<rank::InferState> state)
       : step_(std::move(step)), state_(std::move(state)) {}
 
   /// Whether this process gets the outputs: it holds the last stage, or InferOptions::broadcast is set. Always true
@@ -65,8 +65,8 @@ class InferResult {
   void wait() const;
 
  private:
-  std::shared_ptr<StepState> step_;
-  std::shared_ptr<InferState> state_;
+  std::shared_ptr<rank::StepState> step_;
+  std::shared_ptr<rank::InferState> state_;
 };
 
 }  // namespace penstock

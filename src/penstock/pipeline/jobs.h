@@ -31,27 +31,27 @@ class StepParts {
   bool is_update_due() const { return calls_ >= calls_per_update_; }
 
   /// Whether gradients await their update.
-  bool has_gradients() const { return next_ != StepPart::whole; }
+  bool has_gradients() const { return next_ != rank::StepPart::whole; }
   /// Throws ConfigError, naming the call `what`, while gradients await their update.
   void require_whole_steps(const char* what) const;
   /// Throws ConfigError if no forward_backward may come next.
   void require_forward_backward() const;
   /// Throws ConfigError if `part`, `reduce` or `update`, may not come next. An update may also come if the
   /// gradients are not reduced yet.
-  void require_later(StepPart part) const;
-  bool needs_reduction() const { return next_ == StepPart::reduce; }
+  void require_later(rank::StepPart part) const;
+  bool needs_reduction() const { return next_ == rank::StepPart::reduce; }
 
   /// Counts one more forward_backward and sets the shares of `job`. `weight`: the total weight of its samples if the
   /// loss is a mean over all calls; 0 if it is a sum.
-  void begin(const std::shared_ptr<StepJob>& job, double weight);
+  void begin(const std::shared_ptr<rank::StepJob>& job, double weight);
   /// Ends `reduce` or `update`.
-  void end(StepPart part);
+  void end(rank::StepPart part);
   /// The newest forward_backward whose gradients await their update.
-  std::shared_ptr<const StepJob> begun() const { return begun_; }
+  std::shared_ptr<const rank::StepJob> begun() const { return begun_; }
 
  private:
-  StepPart next_ = StepPart::whole;
-  std::shared_ptr<const StepJob> begun_;
+  rank::StepPart next_ = rank::StepPart::whole;
+  std::shared_ptr<const rank::StepJob> begun_;
   int calls_per_update_;
   int calls_ = 0;      // of forward_backward, since the last update
   double weight_ = 0;  // total weight of their samples
@@ -60,11 +60,11 @@ class StepParts {
 /// The submitted inferences and open sessions of one pipeline. Used by the program's thread.
 class Inferences {
  public:
-  explicit Inferences(std::shared_ptr<LocalRunners> runners) : runners_(std::move(runners)) {}
+  explicit Inferences(std::shared_ptr<rank::LocalRunners> runners) : runners_(std::move(runners)) {}
 
-  std::shared_ptr<SessionState> open_session();
+  std::shared_ptr<rank::SessionState> open_session();
   /// Submits a job. First waits for the oldest one if too many are in flight.
-  InferResult start(const std::shared_ptr<StepJob>& job);
+  InferResult start(const std::shared_ptr<rank::StepJob>& job);
   /// Waits for all jobs. Throws the error of a failed one, except for a StepFailure that was reported before.
   void finish();
   /// The same, but never throws, and after a failure of the world does not wait for a rank that hangs.
@@ -73,10 +73,10 @@ class Inferences {
  private:
   void finish_oldest();
 
-  std::shared_ptr<LocalRunners> runners_;
+  std::shared_ptr<rank::LocalRunners> runners_;
   /// The jobs since the last finish(), with the state of the outputs where this process has to receive them.
-  std::deque<std::pair<std::shared_ptr<StepState>, std::shared_ptr<InferState>>> under_way_;
-  std::vector<std::weak_ptr<SessionState>> sessions_;
+  std::deque<std::pair<std::shared_ptr<rank::StepState>, std::shared_ptr<rank::InferState>>> under_way_;
+  std::vector<std::weak_ptr<rank::SessionState>> sessions_;
   std::uint64_t next_session_ = 0;
 };
 
@@ -84,9 +84,9 @@ class Inferences {
 struct JobFactoryParts {
   const PipelineOptions& options;
   const Loss& loss;
-  const BatchAxesOf& axes;
+  const rank::BatchAxesOf& axes;
   ScheduleCache& schedules;
-  LocalRunners& runners;
+  rank::LocalRunners& runners;
 };
 
 /// Numbers the jobs, and gives them their schedules. Used by the program's thread.
@@ -95,18 +95,18 @@ class JobFactory {
   explicit JobFactory(const JobFactoryParts& parts) : parts_(parts) {}
 
   /// A training step or its forward_backward. Throws ConfigError for a batch that does not fit.
-  std::shared_ptr<StepJob> training(const BatchTensors& inputs, const BatchTensors& targets, StepPart part);
+  std::shared_ptr<rank::StepJob> training(const BatchTensors& inputs, const BatchTensors& targets, rank::StepPart part);
   /// Counts a training step that is not run, so that the random numbers of later steps are those behind it.
   void skip_step() { ++training_steps_; }
   /// `reduce` or `update` of the step that `begun` began.
-  std::shared_ptr<StepJob> later_part(const StepJob& begun, StepPart part, double gradient_divisor);
-  std::shared_ptr<StepJob> evaluation(const BatchTensors& inputs, const BatchTensors& targets,
-                                      const std::vector<Metric>& metrics);
+  std::shared_ptr<rank::StepJob> later_part(const rank::StepJob& begun, rank::StepPart part, double gradient_divisor);
+  std::shared_ptr<rank::StepJob> evaluation(const BatchTensors& inputs, const BatchTensors& targets,
+                                            const std::vector<Metric>& metrics);
   /// Throws ConfigError for inputs or options that do not fit.
-  std::shared_ptr<StepJob> inference(const Tensors& inputs, const InferOptions& options);
+  std::shared_ptr<rank::StepJob> inference(const Tensors& inputs, const InferOptions& options);
 
   /// The total weight of a batch's samples under Reduction::mean; 0 under Reduction::sum.
-  double weight_of(const StepJob& job) const;
+  double weight_of(const rank::StepJob& job) const;
   /// The rows of a batch of `samples` that this process may pass alone: its replica's share; all rows under threads.
   RowRange share_rows(std::int64_t samples) const;
   /// Sets the learning rate of the jobs that are made from now on; throws ConfigError for a negative or infinite one.
@@ -123,18 +123,18 @@ class JobFactory {
 
  private:
   /// Everything but the schedules and what only some jobs have.
-  StepJob begin(const BatchTensors& inputs, const BatchTensors& targets, const std::vector<Metric>& metrics);
+  rank::StepJob begin(const BatchTensors& inputs, const BatchTensors& targets, const std::vector<Metric>& metrics);
   const World& world() const { return parts_.runners.world(); }
   /// Whether other processes hold ranks of the world, so that this one may pass only its replica's share of the inputs.
   bool is_spread() const { return parts_.runners.count() < world().size(); }
-  BatchLayout layout_of(std::int64_t samples) const;
+  rank::BatchLayout layout_of(std::int64_t samples) const;
   /// The number of samples of the network's inputs, of which there must be as many as it takes.
   std::int64_t samples_of(const Tensors& inputs) const;
   void require_targets(const BatchTensors& targets, const std::vector<Metric>& metrics) const;
-  void join_session(SessionState& session, std::int64_t rows, const InferOptions& options) const;
-  InferState::Expected expected_outputs(std::uint64_t step, const InferOptions& options) const;
+  void join_session(rank::SessionState& session, std::int64_t rows, const InferOptions& options) const;
+  rank::InferState::Expected expected_outputs(std::uint64_t step, const InferOptions& options) const;
   /// Gives the job its schedules.
-  std::shared_ptr<StepJob> scheduled(StepJob job) const;
+  std::shared_ptr<rank::StepJob> scheduled(rank::StepJob job) const;
 
   JobFactoryParts parts_;
   std::uint64_t next_step_ = 0;

@@ -22,11 +22,11 @@ namespace penstock {
 namespace {
 
 /// This rank's contribution to the whole state: the parameters and buffers whose owner it is; none on replicas but 0.
-std::vector<std::pair<std::string, torch::Tensor>> owned_state(const RankRunner& runner) {
+std::vector<std::pair<std::string, torch::Tensor>> owned_state(const rank::RankRunner& runner) {
   std::vector<std::pair<std::string, torch::Tensor>> own;
   if (runner.context().replica() != Replica(0)) return own;
   for (const auto& stage : runner.stages())
-    for (const Stage::Held& held : stage->state())
+    for (const rank::Stage::Held& held : stage->state())
       if (held.is_owned_by(stage->id())) own.emplace_back(held.name, held.value);
   return own;
 }
@@ -49,7 +49,7 @@ Pipeline::~Pipeline() {
 
 void Pipeline::optimize_with(const ParameterGroups& optimizers) {
   optimizers.require_all_used([this] { return all_parameters(stages(), options().seed); });
-  impl_->on_each_rank([&](RankRunner& runner) { runner.updater().make_optimizers(optimizers.factory()); });
+  impl_->on_each_rank([&](rank::RankRunner& runner) { runner.updater().make_optimizers(optimizers.factory()); });
   impl_->has_optimizer = true;
 }
 
@@ -61,10 +61,10 @@ StepResult Pipeline::train_step(const BatchTensors& inputs, const BatchTensors& 
                        "a step is begun before the last one's update: call step() first");
   if (accumulates) {
     const StepResult result = impl_->forward_backward(inputs, targets, options);
-    if (impl_->parts.is_update_due()) impl_->later_part(StepPart::update, 1);
+    if (impl_->parts.is_update_due()) impl_->later_part(rank::StepPart::update, 1);
     return result;
   }
-  const auto job = impl_->jobs.training(inputs, targets, StepPart::whole);
+  const auto job = impl_->jobs.training(inputs, targets, rank::StepPart::whole);
   job->keeps_outputs = options.keep_outputs;
   job->require_previous = options.require_previous;
   job->refuses_invalid_loss = options.refuse_invalid_loss;
@@ -80,13 +80,13 @@ StepResult Pipeline::forward_backward(const BatchTensors& inputs, const BatchTen
   impl_->require_own_values();
   return impl_->forward_backward(inputs, targets, {});
 }
-void Pipeline::reduce_gradients(double scale) { impl_->later_part(StepPart::reduce, scale); }
-void Pipeline::step() { impl_->later_part(StepPart::update, 1); }
+void Pipeline::reduce_gradients(double scale) { impl_->later_part(rank::StepPart::reduce, scale); }
+void Pipeline::step() { impl_->later_part(rank::StepPart::update, 1); }
 bool Pipeline::has_gradients() const { return impl_->parts.has_gradients(); }
 
 void Pipeline::add_gradient_hook(const GradientHook& hook) {
   require<ConfigError>(hook != nullptr, "a gradient hook is empty: give a function of a name and a gradient");
-  impl_->on_each_rank([&](RankRunner& runner) { runner.updater().add_hook(hook); });
+  impl_->on_each_rank([&](rank::RankRunner& runner) { runner.updater().add_hook(hook); });
 }
 
 std::map<std::string, torch::Tensor> Pipeline::local_gradients() {
@@ -94,7 +94,8 @@ std::map<std::string, torch::Tensor> Pipeline::local_gradients() {
   impl_->drain();
   std::map<WorldRank, std::vector<std::pair<std::string, torch::Tensor>>> by_rank;
   for (const auto& runner : impl_->runners->all()) by_rank[runner->context().rank] = {};
-  impl_->runners->run([&](RankRunner& runner) { by_rank.at(runner.context().rank) = runner.updater().gradients(); });
+  impl_->runners->run(
+      [&](rank::RankRunner& runner) { by_rank.at(runner.context().rank) = runner.updater().gradients(); });
   std::map<std::string, torch::Tensor> all;
   for (const auto& [rank, gradients] : by_rank) all.insert(gradients.begin(), gradients.end());
   return all;
@@ -130,11 +131,11 @@ const Schedule& Pipeline::schedule() const { return impl_->full_schedule->schedu
 std::map<std::string, torch::Tensor> Pipeline::local_state() {
   impl_->drain();
   // A step that has failed on one rank ends on the others a little later.
-  impl_->runners->run([](RankRunner&) {});
+  impl_->runners->run([](rank::RankRunner&) {});
   std::map<std::string, torch::Tensor> state;
   for (const auto& runner : impl_->runners->all())
     for (const auto& stage : runner->stages())
-      for (const Stage::Held& held : stage->state()) state.try_emplace(held.name, held.value);
+      for (const rank::Stage::Held& held : stage->state()) state.try_emplace(held.name, held.value);
   return state;
 }
 
@@ -144,7 +145,7 @@ void Pipeline::sync_ties() {
   for (const auto& [name, value] : local_state()) values.push_back(value);
   const auto changed = transport::DeviceEvents::of(values);
   const std::uint64_t round = impl_->runners->next_gathering().step;
-  impl_->runners->run([&](RankRunner& runner) {
+  impl_->runners->run([&](rank::RankRunner& runner) {
     if (changed) changed->block_current_streams();
     runner.copies().synchronise(round);
   });
@@ -157,7 +158,7 @@ std::map<std::string, torch::Tensor> Pipeline::state() {
   impl_->drain();
   std::map<std::string, torch::Tensor> all;
   const Tag tag = impl_->runners->next_gathering();
-  impl_->runners->run([&](RankRunner& runner) {
+  impl_->runners->run([&](rank::RankRunner& runner) {
     auto gathered = gather_tensors(runner.context(), tag, owned_state(runner));
     if (runner.context().rank == WorldRank(0)) all = std::move(gathered);
   });
@@ -168,7 +169,7 @@ void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) {
   impl_->drain();
   const Tag tag = impl_->runners->next_gathering();
   std::string error_text;
-  impl_->runners->run([&](RankRunner& runner) {
+  impl_->runners->run([&](rank::RankRunner& runner) {
     const std::string result = load_values(runner.context(), tag, runner.stages(), state);
     runner.forget_last_update();
     if (runner.context().collects) error_text = result;

@@ -30,8 +30,8 @@ void require_options(const PipelineOptions& options, int inputs) {
   const std::size_t dims = options.batch_dims.inputs.size();
   require<ConfigError>(dims <= static_cast<std::size_t>(inputs), "batch_dims has ", dims,
                        " dimensions for inputs, but the network takes ", inputs, ": set at most one for each");
-  require_clipping(options);
-  require_loss_scaling(options.loss_scaling);
+  rank::require_clipping(options);
+  rank::require_loss_scaling(options.loss_scaling);
   layers::require_precision(options.precision, device_of(*options.device, 0).type());
   require<ConfigError>(options.update_every >= 1, "update_every is ", options.update_every,
                        " calls of train_step: set at least 1");
@@ -49,8 +49,8 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
            {"outputs", given.batch_dims.outputs}},
       number(ranks_of(in_world).next_pipeline()),
       schedules({.options = given, .ranks = in_world.stages()}),
-      runners(std::make_shared<LocalRunners>(in_world, number,
-                                             partition_network(network, options, schedules.training().stage_count()))),
+      runners(std::make_shared<rank::LocalRunners>(
+          in_world, number, partition_network(network, options, schedules.training().stage_count()))),
       jobs({options, loss, axes, schedules, *runners}),
       parts(given.update_every),
       inferences(runners) {
@@ -63,21 +63,21 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
   const auto shared = std::make_shared<const PipelineOptions>(options);
   runners->make([&](const RankContext& context) {
     const int local_rank = context.is_alone ? context.rank.value() : local_rank_of(context.rank.value());
-    return std::make_unique<RankRunner>(staged(), schedules.training(),
-                                        RankSetting{.pipeline = number,
-                                                    .context = context,
-                                                    .loss = loss,
-                                                    .options = shared,
-                                                    .device = device_of(*options.device, local_rank),
-                                                    .kernels = kernels,
-                                                    .axes = axes});
+    return std::make_unique<rank::RankRunner>(staged(), schedules.training(),
+                                              rank::RankSetting{.pipeline = number,
+                                                                .context = context,
+                                                                .loss = loss,
+                                                                .options = shared,
+                                                                .device = device_of(*options.device, local_rank),
+                                                                .kernels = kernels,
+                                                                .axes = axes});
   });
   lower();
 }
 
 void PipelineImpl::lower() {
   std::vector<bool> node_trains;
-  runners->run([&](RankRunner& runner) {
+  runners->run([&](rank::RankRunner& runner) {
     auto trains =
         compare_ranks(runner.context(), {number, fingerprint(), runner.trainable_nodes(), staged().graph.nodes.size()});
     if (runner.context().collects) node_trains = std::move(trains);
@@ -89,7 +89,7 @@ void PipelineImpl::lower() {
 void PipelineImpl::set_trainable(const std::string& name, bool trains) {
   require<ConfigError>(!parts.has_gradients(), "freeze before the last step's ", "update: call step() first");
   require_parameters(staged(), name, options.seed);
-  on_each_rank([&](RankRunner& runner) { runner.set_trainable(name, trains); });
+  on_each_rank([&](rank::RankRunner& runner) { runner.set_trainable(name, trains); });
   lower();
 }
 
@@ -121,24 +121,24 @@ void PipelineImpl::require_own_values() const {
 StepResult PipelineImpl::forward_backward(const BatchTensors& inputs, const BatchTensors& targets,
                                           const StepOptions& how) {
   parts.require_forward_backward();
-  const auto job = jobs.training(inputs, targets, StepPart::forward_backward);
+  const auto job = jobs.training(inputs, targets, rank::StepPart::forward_backward);
   job->keeps_outputs = how.keep_outputs;
   parts.begin(job, jobs.weight_of(*job));
   return runners->start(job);
 }
 
-void PipelineImpl::later_part(StepPart part, double divisor) {
-  require<ConfigError>(has_optimizer || part != StepPart::update,
+void PipelineImpl::later_part(rank::StepPart part, double divisor) {
+  require<ConfigError>(has_optimizer || part != rank::StepPart::update,
                        "step before optimize_with: give the pipeline an optimiser first");
   parts.require_later(part);
   require<ConfigError>(std::isfinite(divisor) && divisor != 0, "gradients divided by ", divisor,
                        ": pass a finite scale that is not 0");
-  if (part == StepPart::update && parts.needs_reduction()) later_part(StepPart::reduce, 1);
+  if (part == rank::StepPart::update && parts.needs_reduction()) later_part(rank::StepPart::reduce, 1);
   const auto begun = parts.begun();
   const auto job = jobs.later_part(*begun, part, divisor);
   parts.end(part);
   const StepResult result = runners->start(job);
-  if (part != StepPart::update) return;
+  if (part != rank::StepPart::update) return;
   // The result of the step is that of forward_backward.
   if (options.clips()) begun->state->set_gradient_norm(result.gradient_norm());
   if (options.precision == Precision::fp16 && result.update_skipped()) begun->state->set_update_skipped();

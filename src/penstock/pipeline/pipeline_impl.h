@@ -31,7 +31,7 @@ class PipelineImpl {
   /// Waits for all submitted jobs; throws the error of a failed one.
   void drain();
   /// drain(), then runs `work` on every local rank's thread.
-  void on_each_rank(const LocalRunners::Work& work) {
+  void on_each_rank(const rank::LocalRunners::Work& work) {
     drain();
     runners->run(work);
   }
@@ -41,15 +41,15 @@ class PipelineImpl {
   void require_own_values() const;
 
   StepResult forward_backward(const BatchTensors& inputs, const BatchTensors& targets, const StepOptions& how);
-  void later_part(StepPart part, double divisor);
+  void later_part(rank::StepPart part, double divisor);
 
   PipelineOptions options;
   Loss loss;
-  BatchAxesOf axes;
+  rank::BatchAxesOf axes;
   std::uint32_t number;  // of the pipeline in its world
   ScheduleCache schedules;
-  std::shared_ptr<LocalRunners> runners;
-  std::shared_ptr<const CompiledSchedule> full_schedule;  // for all m micro-batches
+  std::shared_ptr<rank::LocalRunners> runners;
+  std::shared_ptr<const rank::CompiledSchedule> full_schedule;  // for all m micro-batches
   JobFactory jobs;
   StepParts parts;
   Inferences inferences;

@@ -21,7 +21,7 @@ namespace penstock {
 namespace {
 
 /// Combines the layer times of the ranks of one replica (StageClocks) with the trace of the same steps.
-TimedSteps put_together(const StagedGraph& staged, const std::vector<NodeTimes>& nodes, const Trace& trace) {
+TimedSteps put_together(const StagedGraph& staged, const std::vector<rank::NodeTimes>& nodes, const Trace& trace) {
   const StageCosts measured = measured_costs(trace);
   const std::size_t stages = measured.forward.size();
   TimedSteps steps{.costs = {}, .step = account(trace).measured_ms};
@@ -33,13 +33,13 @@ TimedSteps put_together(const StagedGraph& staged, const std::vector<NodeTimes>&
   std::vector<double> forward(stages, 0), input_grad(stages, 0);
   std::vector<std::vector<std::size_t>> layers_of(stages);
   double bytes = 0;
-  std::map<std::size_t, NodeTimes> times_of;
-  for (const NodeTimes& times : nodes) times_of[static_cast<std::size_t>(times.node)] = times;
+  std::map<std::size_t, rank::NodeTimes> times_of;
+  for (const rank::NodeTimes& times : nodes) times_of[static_cast<std::size_t>(times.node)] = times;
   for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n) {
     LayerCost layer;
     layer.name = staged.graph.nodes[n].name;
     if (const auto found = times_of.find(n); found != times_of.end()) {
-      const NodeTimes& times = found->second;
+      const rank::NodeTimes& times = found->second;
       layer.forward = times.forward;
       layer.input_grad = times.backward;
       layer.weight_grad = times.weight_grad;
@@ -80,12 +80,12 @@ void note_layers(const StagedGraph& staged, Trace& trace) {
   trace.settings[layers_setting] = write_stage_layers(layers);
 }
 
-RankPeak peak_of(WorldRank rank, const RankRunner& runner) {
+RankPeak peak_of(WorldRank rank, const rank::RankRunner& runner) {
   RankPeak peak;
   peak.rank = rank;
   peak.measured = runner.executor().peak_activations();
   peak.predicted = runner.executor().predicted_activations();
-  if (const HeldBytes* bytes = runner.executor().held_bytes()) {
+  if (const rank::HeldBytes* bytes = runner.executor().held_bytes()) {
     peak.measured_bytes = bytes->peak();
     peak.predicted_bytes = bytes->predicted_peak();
   }
@@ -155,7 +155,7 @@ Trace Profiler::trace() {
   trace.settings["transport"] = impl_.world().transport();
   note_layers(impl_.staged(), trace);
   const Tag tag = impl_.runners->next_gathering();
-  impl_.runners->run([&](RankRunner& runner) {
+  impl_.runners->run([&](rank::RankRunner& runner) {
     auto steps = gather_steps(runner.context(), tag, runner.recorder().steps());
     if (runner.context().rank == WorldRank(0)) trace.ranks = std::move(steps);
   });
@@ -164,7 +164,7 @@ Trace Profiler::trace() {
 }
 
 void Profiler::clear() {
-  impl_.on_each_rank([](RankRunner& runner) { runner.recorder().clear(); });
+  impl_.on_each_rank([](rank::RankRunner& runner) { runner.recorder().clear(); });
 }
 
 TimedSteps Profiler::time_layers(const BatchTensors& inputs, const BatchTensors& targets, int steps) {
@@ -175,14 +175,14 @@ TimedSteps Profiler::time_layers(const BatchTensors& inputs, const BatchTensors&
   run(TimedSteps::untimed - 1);
   clear();
   run(1);
-  impl_.on_each_rank([](RankRunner& runner) { runner.clocks().set_running(true); });
+  impl_.on_each_rank([](rank::RankRunner& runner) { runner.clocks().set_running(true); });
   run(steps);
   const Trace steps_taken = trace();
   const Tag tag = impl_.runners->next_gathering();
-  std::vector<NodeTimes> nodes;  // of replica 0
-  impl_.on_each_rank([&](RankRunner& runner) {
+  std::vector<rank::NodeTimes> nodes;  // of replica 0
+  impl_.on_each_rank([&](rank::RankRunner& runner) {
     const bool is_first = runner.context().replica() == Replica(0);
-    const auto own = is_first ? runner.clocks().times(static_cast<std::size_t>(steps)) : std::vector<NodeTimes>();
+    const auto own = is_first ? runner.clocks().times(static_cast<std::size_t>(steps)) : std::vector<rank::NodeTimes>();
     for (const auto& of_rank : gather_records(runner.context(), tag, own, "the times of its layers"))
       nodes.insert(nodes.end(), of_rank.begin(), of_rank.end());
     runner.clocks().set_running(false);
@@ -207,7 +207,7 @@ std::vector<RankPeak> Profiler::peaks() {
   impl_.drain();
   std::vector<RankPeak> all;
   const Tag tag = impl_.runners->next_gathering();
-  impl_.runners->run([&](RankRunner& runner) {
+  impl_.runners->run([&](rank::RankRunner& runner) {
     auto gathered = gather_peaks(runner.context(), tag, peak_of(runner.context().rank, runner));
     if (runner.context().rank == WorldRank(0)) all = std::move(gathered);
   });
@@ -221,7 +221,7 @@ std::vector<StageBytes> Profiler::activation_bytes() {
   const Tag tag = impl_.runners->next_gathering();
   std::vector<StageBytes> stages(
       static_cast<std::size_t>(pipeline_.schedule().stage_count()));  // on world rank 0's process
-  impl_.runners->run([&](RankRunner& runner) {
+  impl_.runners->run([&](rank::RankRunner& runner) {
     const std::vector<StageBytes> own = runner.executor().held_bytes()->stage_bytes();
     for (const auto& of_rank : gather_records(runner.context(), tag, own, "the bytes of its activations"))
       for (const StageBytes& bytes : of_rank) {

@@ -100,7 +100,7 @@ Schedule ScheduleCache::compute_instructions(int micro_batches) const {
 }
 
 // Validates the schedule, the generator's bound on live micro-batches (which fused W's exceed) and the user's limit.
-std::shared_ptr<CompiledSchedule> ScheduleCache::validated(Schedule lowered) const {
+std::shared_ptr<rank::CompiledSchedule> ScheduleCache::validated(Schedule lowered) const {
   const bool is_promised = generator_ && !is_fused();
   ValidateOptions options{.links = links_, .activation_bound = std::nullopt};
   if (is_promised) options.activation_bound = generator_->activation_bound(shape(lowered.micro_batches), tuning_);
@@ -110,31 +110,32 @@ std::shared_ptr<CompiledSchedule> ScheduleCache::validated(Schedule lowered) con
   // A generator that adapts to a multiple counts the weight share of a micro-batch from I to W, and the limit does not.
   if (limit && (is_in_bytes(*limit) || !(is_promised && generator_->fits_limit)))
     require_within_limit(lowered, *limit, tuning_.costs);
-  auto compiled = std::make_shared<CompiledSchedule>(std::move(lowered), links_);
+  auto compiled = std::make_shared<rank::CompiledSchedule>(std::move(lowered), links_);
   compiled->peak_activations = result.peak_activations;
   return compiled;
 }
 
-std::shared_ptr<const CompiledSchedule> ScheduleCache::for_training(int micro_batches, StepPart part) {
+std::shared_ptr<const rank::CompiledSchedule> ScheduleCache::for_training(int micro_batches, rank::StepPart part) {
   auto& compiled = known_[{part, micro_batches}];
   if (compiled) return compiled;
-  if (part != StepPart::whole) return compiled = part_of(*for_training(micro_batches), part);
+  if (part != rank::StepPart::whole) return compiled = part_of(*for_training(micro_batches), part);
   return compiled = micro_batches > 0 ? compile_training(micro_batches) : compile_without_samples();
 }
 
-std::shared_ptr<const CompiledSchedule> ScheduleCache::part_of(const CompiledSchedule& whole, StepPart part) const {
+std::shared_ptr<const rank::CompiledSchedule> ScheduleCache::part_of(const rank::CompiledSchedule& whole,
+                                                                     rank::StepPart part) const {
   const auto belongs = [part](Op op) {
-    if (part == StepPart::reduce) return op == Op::reduce;
-    return part == StepPart::update ? op == Op::norm || op == Op::step : !is_step_wide(op);
+    if (part == rank::StepPart::reduce) return op == Op::reduce;
+    return part == rank::StepPart::update ? op == Op::norm || op == Op::step : !is_step_wide(op);
   };
   Schedule instructions = whole.schedule;
   for (Order& order : instructions.orders) std::erase_if(order, [&](const Instruction& i) { return !belongs(i.op()); });
-  auto compiled = std::make_shared<CompiledSchedule>(std::move(instructions), links_);
+  auto compiled = std::make_shared<rank::CompiledSchedule>(std::move(instructions), links_);
   compiled->peak_activations = whole.peak_activations;
   return compiled;
 }
 
-std::shared_ptr<const CompiledSchedule> ScheduleCache::compile_training(int micro_batches) const {
+std::shared_ptr<const rank::CompiledSchedule> ScheduleCache::compile_training(int micro_batches) const {
   const PipelineOptions& options = request_.options;
   return validated(
       lower(compute_instructions(micro_batches), links_,
@@ -142,22 +143,22 @@ std::shared_ptr<const CompiledSchedule> ScheduleCache::compile_training(int micr
 }
 
 // A replica whose share is empty still takes part in REDUCE, NORM and STEP.
-std::shared_ptr<const CompiledSchedule> ScheduleCache::compile_without_samples() {
+std::shared_ptr<const rank::CompiledSchedule> ScheduleCache::compile_without_samples() {
   Schedule tail = for_training(1)->schedule;
   tail.micro_batches = 0;
   for (Order& order : tail.orders) std::erase_if(order, [](const Instruction& i) { return !is_step_wide(i.op()); });
-  auto compiled = std::make_shared<CompiledSchedule>(std::move(tail), links_);
+  auto compiled = std::make_shared<rank::CompiledSchedule>(std::move(tail), links_);
   compiled->peak_activations.assign(static_cast<std::size_t>(request_.ranks), 0);
   return compiled;
 }
 
-std::shared_ptr<const CompiledSchedule> ScheduleCache::for_forward(int micro_batches) {
+std::shared_ptr<const rank::CompiledSchedule> ScheduleCache::for_forward(int micro_batches) {
   auto& compiled = known_forward_[micro_batches];
   if (compiled) return compiled;
   const Schedule compute_instructions = forward_part(restricted(training_, micro_batches));
   Schedule lowered = lower(compute_instructions, links_, {.reduce = false, .step = false});
   if (micro_batches > 0) validate(lowered, {.links = links_, .activation_bound = std::nullopt}).require_ok(lowered);
-  auto made = std::make_shared<CompiledSchedule>(std::move(lowered), links_);
+  auto made = std::make_shared<rank::CompiledSchedule>(std::move(lowered), links_);
   made->peak_activations.assign(static_cast<std::size_t>(request_.ranks), 0);
   return compiled = std::move(made);
 }

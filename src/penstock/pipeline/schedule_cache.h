@@ -37,9 +37,10 @@ class ScheduleCache {
   }
 
   /// The schedule of a training step of `micro_batches` <= m; with 0 it contains REDUCE, NORM and STEP alone.
-  std::shared_ptr<const CompiledSchedule> for_training(int micro_batches, StepPart part = StepPart::whole);
+  std::shared_ptr<const rank::CompiledSchedule> for_training(int micro_batches,
+                                                             rank::StepPart part = rank::StepPart::whole);
   /// The schedule of a forward pass of `micro_batches` <= m, for evaluation and inference.
-  std::shared_ptr<const CompiledSchedule> for_forward(int micro_batches);
+  std::shared_ptr<const rank::CompiledSchedule> for_forward(int micro_batches);
 
  private:
   /// Uses instructions from a file or from the user, called `what` in messages.
@@ -47,10 +48,10 @@ class ScheduleCache {
   ScheduleShape shape(int micro_batches) const;
   bool is_fused() const { return request_.options.weight_gradients == WeightGradients::fused; }
   Schedule compute_instructions(int micro_batches) const;
-  std::shared_ptr<CompiledSchedule> validated(Schedule lowered) const;
-  std::shared_ptr<const CompiledSchedule> compile_training(int micro_batches) const;
-  std::shared_ptr<const CompiledSchedule> compile_without_samples();
-  std::shared_ptr<const CompiledSchedule> part_of(const CompiledSchedule& whole, StepPart part) const;
+  std::shared_ptr<rank::CompiledSchedule> validated(Schedule lowered) const;
+  std::shared_ptr<const rank::CompiledSchedule> compile_training(int micro_batches) const;
+  std::shared_ptr<const rank::CompiledSchedule> compile_without_samples();
+  std::shared_ptr<const rank::CompiledSchedule> part_of(const rank::CompiledSchedule& whole, rank::StepPart part) const;
 
   ScheduleRequest request_;
   std::string source_;
@@ -60,8 +61,8 @@ class ScheduleCache {
   Schedule training_;      // the same, with fused W's under WeightGradients::fused
   Links links_;
   bool reduce_ = false;
-  std::map<std::pair<StepPart, int>, std::shared_ptr<const CompiledSchedule>> known_;  // by micro-batches
-  std::map<int, std::shared_ptr<const CompiledSchedule>> known_forward_;               // the same
+  std::map<std::pair<rank::StepPart, int>, std::shared_ptr<const rank::CompiledSchedule>> known_;  // by micro-batches
+  std::map<int, std::shared_ptr<const rank::CompiledSchedule>> known_forward_;                     // the same
 };
 
 }  // namespace penstock

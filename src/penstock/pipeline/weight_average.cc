@@ -10,14 +10,14 @@ WeightAverage::WeightAverage(Pipeline& pipeline, double decay) : pipeline_(pipel
                        ": pass a number from 0 on and below 1, such as 0.999");
   PipelineImpl& impl = *pipeline.impl_;
   impl.require_own_values();
-  impl.on_each_rank([&](RankRunner& runner) { runner.updater().average().keep(decay); });
+  impl.on_each_rank([&](rank::RankRunner& runner) { runner.updater().average().keep(decay); });
 }
 
 void WeightAverage::use(bool average) {
   PipelineImpl& impl = *pipeline_.impl_;
   impl.parts.require_whole_steps("WeightAverage::use");
   if (average == impl.uses_average) return;
-  impl.on_each_rank([](RankRunner& runner) { runner.updater().average().swap(); });
+  impl.on_each_rank([](rank::RankRunner& runner) { runner.updater().average().swap(); });
   impl.uses_average = average;
 }
 

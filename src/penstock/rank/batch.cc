@@ -10,7 +10,7 @@
 #include "penstock/base/error.h"
 #include "penstock/world/collectives.h"
 
-namespace penstock {
+namespace penstock::rank {
 
 BatchAxes::BatchAxes(std::string what, SampleDims dims) : what_(std::move(what)), dims_(std::move(dims)) {
   for (const std::optional<int>& along : dims_)
@@ -238,4 +238,4 @@ void compare_digests(const RankContext& context, const Tag& tag, const std::vect
   if (!error_text.empty()) throw BatchesDiffer(error_text);
 }
 
-}  // namespace penstock
+}  // namespace penstock::rank

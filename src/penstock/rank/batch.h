@@ -17,7 +17,7 @@
 #include "penstock/transport/tag.h"
 #include "penstock/world/rank_context.h"
 
-namespace penstock {
+namespace penstock::rank {
 
 /// The sample dimensions of a pipeline's inputs, targets or outputs; splits and joins tensors along them.
 class BatchAxes {
@@ -129,4 +129,4 @@ void compare_digests(const RankContext& context, const Tag& tag, const std::vect
 /// none where `every` is 0.
 bool is_compared(std::uint64_t training_step, int every);
 
-}  // namespace penstock
+}  // namespace penstock::rank

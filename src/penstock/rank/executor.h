@@ -26,7 +26,7 @@
 #include "penstock/trace/recorder.h"
 #include "penstock/transport/tag.h"
 
-namespace penstock {
+namespace penstock::rank {
 
 /// The position that a rank reports to its peers before `instruction`, such as "0F5". Allocates no memory.
 inline Position position_of(const Instruction& instruction) noexcept {
@@ -162,4 +162,4 @@ class ActivationStore {
   int peak_ = 0;
 };
 
-}  // namespace penstock
+}  // namespace penstock::rank

@@ -10,7 +10,7 @@
 #include "penstock/base/split.h"
 #include "penstock/transport/records.h"
 
-namespace penstock {
+namespace penstock::rank {
 namespace {
 
 /// The numbers of a tensor: of a complex one its real and imaginary parts, in a last dimension of size 2.
@@ -459,4 +459,4 @@ void StateCopies::synchronise(std::uint64_t round) {
   }
 }
 
-}  // namespace penstock
+}  // namespace penstock::rank

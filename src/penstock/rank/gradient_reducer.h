@@ -10,7 +10,7 @@
 #include "penstock/rank/job.h"
 #include "penstock/rank/stage.h"
 
-namespace penstock {
+namespace penstock::rank {
 
 /// The gradients of a rank's stages on their way to the update. The owner stage of a tied parameter sums the gradients
 /// of all uses and sends the total to the other stages. Used on its rank's thread. Sending never blocks, and each rank
@@ -82,4 +82,4 @@ class StateCopies {
   Tensors kept_;  // reused from step to step
 };
 
-}  // namespace penstock
+}  // namespace penstock::rank

@@ -6,7 +6,7 @@
 
 #include <c10/core/Allocator.h>
 
-namespace penstock {
+namespace penstock::rank {
 namespace {
 
 /// The address of a tensor's storage; null if it has none.
@@ -139,4 +139,4 @@ void HeldBytes::predict(const Order& instructions, const std::function<std::int6
   }
 }
 
-}  // namespace penstock
+}  // namespace penstock::rank

@@ -36,7 +36,7 @@
 #include "penstock/rank/stage.h"
 #include "penstock/schedule/instruction.h"
 
-namespace penstock {
+namespace penstock::rank {
 
 /// The bytes of one rank; used on its thread.
 class HeldBytes {
@@ -102,4 +102,4 @@ class HeldBytes {
   std::int64_t predicted_peak_ = 0;
 };
 
-}  // namespace penstock
+}  // namespace penstock::rank

@@ -10,7 +10,7 @@
 #include "penstock/base/text.h"
 #include "penstock/layers/thread_scopes.h"
 
-namespace penstock {
+namespace penstock::rank {
 
 StepState::StepState(int local_ranks, std::shared_ptr<Failures> failures, std::shared_ptr<const RankWatch> rank_watch)
     : failures_(std::move(failures)), rank_watch_(std::move(rank_watch)), process_(getpid()), running_(local_ranks) {}
@@ -112,68 +112,6 @@ const StepNumbers& StepState::numbers() {
   return *numbers_;
 }
 
-double StepResult::loss() const { return state_->numbers().loss; }
-double StepResult::loss_sum() const { return state_->numbers().loss_sum; }
-double StepResult::weight() const { return state_->numbers().weight; }
-const std::vector<double>& StepResult::metrics() const { return state_->numbers().metrics; }
-
-double StepResult::gradient_norm() const {
-  const auto lock = state_->awaited([this] { return state_->gradient_norm_ || state_->running_ == 0; });
-  require<ConfigError>(state_->gradient_norm_.has_value(),
-                       "this step measured no gradient norm: set PipelineOptions::clip_norm (infinity clips nothing)");
-  return *state_->gradient_norm_;
-}
-
-bool StepResult::has_gradient_norm() const {
-  const auto lock = state_->ended([this] { return state_->gradient_norm_ || state_->running_ == 0; });
-  if (state_->error_) std::rethrow_exception(state_->error_);
-  return state_->gradient_norm_.has_value();
-}
-
-bool StepResult::update_skipped() const {
-  const auto lock = state_->wait_until_done();
-  return state_->update_skipped_;
-}
-
-bool StepResult::ready() const {
-  const std::lock_guard lock(state_->mutex_);
-  return state_->numbers_ || state_->error_;
-}
-
-void StepResult::wait() const { state_->wait_until_done(); }
-
-std::optional<BatchOutputs> StepResult::outputs() const {
-  const auto lock = state_->wait_until_done();
-  const auto& parts = state_->outputs_;
-  if (parts.empty()) return std::nullopt;
-  if (parts.size() == 1) return parts.begin()->second;
-  std::vector<Tensors> outputs, targets;
-  for (const auto& [replica, part] : parts) {
-    outputs.push_back(part.outputs);
-    targets.push_back(part.targets);
-  }
-  return BatchOutputs{state_->axes_.outputs.join(outputs),
-                      state_->axes_.targets.join(targets),
-                      {parts.begin()->second.rows.begin, parts.rbegin()->second.rows.end}};
-}
-
-StepStats StepResult::use() const {
-  const auto lock = state_->wait_until_done();
-  StepStats total;
-  std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0, busy = 0;
-  const std::vector<RankUse>& uses = state_->uses_;
-  for (const RankUse& use : uses) {
-    total.peak_activations = std::max(total.peak_activations, use.peak_activations);
-    busy += use.busy_ns;
-    if (use.busy_ns == 0) continue;  // a rank without instructions is idle all the time
-    begin = std::min(begin, use.begin_ns);
-    end = std::max(end, use.end_ns);
-  }
-  if (busy > 0)
-    total.idle = 1 - static_cast<double>(busy) / (static_cast<double>(end - begin) * static_cast<double>(uses.size()));
-  return total;
-}
-
 void InferState::add_part(Replica replica, Tensors outputs) {
   const std::lock_guard lock(mutex_);
   parts_.emplace(replica, std::move(outputs));
@@ -273,6 +211,72 @@ void BatchRows::compare(const RankStages& stages) const {
     }
   compare_digests(placement_.context(), control_tag(placement_.pipeline(), Topic::batches, job_->step), digests,
                   job_->training_step);
+}
+
+}  // namespace penstock::rank
+
+namespace penstock {
+
+double StepResult::loss() const { return state_->numbers().loss; }
+double StepResult::loss_sum() const { return state_->numbers().loss_sum; }
+double StepResult::weight() const { return state_->numbers().weight; }
+const std::vector<double>& StepResult::metrics() const { return state_->numbers().metrics; }
+
+double StepResult::gradient_norm() const {
+  const auto lock = state_->awaited([this] { return state_->gradient_norm_ || state_->running_ == 0; });
+  require<ConfigError>(state_->gradient_norm_.has_value(),
+                       "this step measured no gradient norm: set PipelineOptions::clip_norm (infinity clips nothing)");
+  return *state_->gradient_norm_;
+}
+
+bool StepResult::has_gradient_norm() const {
+  const auto lock = state_->ended([this] { return state_->gradient_norm_ || state_->running_ == 0; });
+  if (state_->error_) std::rethrow_exception(state_->error_);
+  return state_->gradient_norm_.has_value();
+}
+
+bool StepResult::update_skipped() const {
+  const auto lock = state_->wait_until_done();
+  return state_->update_skipped_;
+}
+
+bool StepResult::ready() const {
+  const std::lock_guard lock(state_->mutex_);
+  return state_->numbers_ || state_->error_;
+}
+
+void StepResult::wait() const { state_->wait_until_done(); }
+
+std::optional<BatchOutputs> StepResult::outputs() const {
+  const auto lock = state_->wait_until_done();
+  const auto& parts = state_->outputs_;
+  if (parts.empty()) return std::nullopt;
+  if (parts.size() == 1) return parts.begin()->second;
+  std::vector<Tensors> outputs, targets;
+  for (const auto& [replica, part] : parts) {
+    outputs.push_back(part.outputs);
+    targets.push_back(part.targets);
+  }
+  return BatchOutputs{state_->axes_.outputs.join(outputs),
+                      state_->axes_.targets.join(targets),
+                      {parts.begin()->second.rows.begin, parts.rbegin()->second.rows.end}};
+}
+
+StepStats StepResult::use() const {
+  const auto lock = state_->wait_until_done();
+  StepStats total;
+  std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0, busy = 0;
+  const std::vector<rank::RankUse>& uses = state_->uses_;
+  for (const rank::RankUse& use : uses) {
+    total.peak_activations = std::max(total.peak_activations, use.peak_activations);
+    busy += use.busy_ns;
+    if (use.busy_ns == 0) continue;  // a rank without instructions is idle all the time
+    begin = std::min(begin, use.begin_ns);
+    end = std::max(end, use.end_ns);
+  }
+  if (busy > 0)
+    total.idle = 1 - static_cast<double>(busy) / (static_cast<double>(end - begin) * static_cast<double>(uses.size()));
+  return total;
 }
 
 }  // namespace penstock

@@ -32,7 +32,7 @@
 #include "penstock/world/rank_context.h"
 #include "penstock/world/rank_watch.h"
 
-namespace penstock {
+namespace penstock::rank {
 
 /// What a rank knows of its pipeline: the options, and what was made of them for this rank. A plain value, the same on
 /// every rank but for `context` and `device`.
@@ -95,7 +95,7 @@ class StepState {
   bool has_failed();
 
  private:
-  friend class StepResult;
+  friend class penstock::StepResult;
 
   /// Waits until `condition` holds or the step has failed, and returns with the state locked. Throws ConfigError in a
   /// child after fork(), which has no ranks.
@@ -284,4 +284,4 @@ class BatchRows {
   std::map<std::pair<Kind, std::size_t>, torch::Tensor> whole_;  // tensors without samples, on the device
 };
 
-}  // namespace penstock
+}  // namespace penstock::rank

@@ -14,7 +14,7 @@
 #include "penstock/world/collectives.h"
 #include "penstock/world/failures.h"
 
-namespace penstock {
+namespace penstock::rank {
 
 namespace {
 
@@ -364,4 +364,4 @@ std::exception_ptr agreed_invalid_loss(const StagePlacement& placement, const Ra
   return std::make_exception_ptr(InvalidLoss(invalid));
 }
 
-}  // namespace penstock
+}  // namespace penstock::rank

@@ -12,7 +12,7 @@
 #include "penstock/rank/job.h"
 #include "penstock/rank/stage.h"
 
-namespace penstock {
+namespace penstock::rank {
 
 /// Thrown by JobResults::add for a loss that is infinite or not a number, in a job that refuses it. It fails the step
 /// on all ranks; programs see InvalidLoss (result.h).
@@ -117,4 +117,4 @@ std::exception_ptr agreed_invalid_loss(const StagePlacement& placement, const Ra
                                        const RankSetting& setting, const StepJob& job, const std::exception_ptr& own,
                                        std::optional<std::uint64_t> last_update);
 
-}  // namespace penstock
+}  // namespace penstock::rank

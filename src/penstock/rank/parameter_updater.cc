@@ -8,7 +8,7 @@
 #include "penstock/base/error.h"
 #include "penstock/transport/device_hand_over.h"
 
-namespace penstock {
+namespace penstock::rank {
 
 namespace {
 
@@ -272,4 +272,4 @@ bool ParameterUpdater::end_update() {
   return !skips;
 }
 
-}  // namespace penstock
+}  // namespace penstock::rank

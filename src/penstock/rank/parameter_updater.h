@@ -14,7 +14,7 @@
 #include "penstock/rank/options.h"
 #include "penstock/rank/stage.h"
 
-namespace penstock {
+namespace penstock::rank {
 
 /// The scale of the loss in fp16 training. It is the same on every rank, because all ranks use the same gradient norm.
 /// A plain value. Without fp16 the scale is always 1.
@@ -142,4 +142,4 @@ class ParameterUpdater {
   torch::Tensor norm_on_device_;         // the same, while no rank has read it
 };
 
-}  // namespace penstock
+}  // namespace penstock::rank

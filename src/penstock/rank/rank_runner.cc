@@ -13,7 +13,7 @@
 #include "penstock/world/failures.h"
 #include "penstock/world/rank_threads.h"
 
-namespace penstock {
+namespace penstock::rank {
 namespace {
 
 /// The pairs of ranks between which tensors of the pipeline travel and of which this rank is one: with the holders of
@@ -270,4 +270,4 @@ void LocalRunners::run(const Work& work) const {
   for (const auto& runner : runners_) runner->device().synchronize();  // the caller may read the results
 }
 
-}  // namespace penstock
+}  // namespace penstock::rank

@@ -22,7 +22,7 @@
 #include "penstock/world/device.h"
 #include "penstock/world/world.h"
 
-namespace penstock {
+namespace penstock::rank {
 
 /// One rank of one pipeline. Used on its rank's thread, except for the constructor and const functions while the rank
 /// is idle.
@@ -153,4 +153,4 @@ class LocalRunners : public std::enable_shared_from_this<LocalRunners> {
   std::uint64_t saves_ = 0;
 };
 
-}  // namespace penstock
+}  // namespace penstock::rank

@@ -16,6 +16,10 @@
 #include "penstock/model/batch_function.h"
 #include "penstock/world/failures.h"
 
+namespace penstock::rank {
+class StepState;  // shared by the ranks that write a result and the caller who reads it; thread-safe
+}  // namespace penstock::rank
+
 namespace penstock {
 
 /// How the replicas of a pipeline share the rows of an inference.
@@ -105,14 +109,11 @@ struct StepOptions {
   bool require_previous = false;
 };
 
-/// Shared by the ranks that write the result and the caller who reads it. Thread-safe.
-class StepState;
-
 /// The result of one batch. Copyable; copies refer to the same result. Every getter waits until its value is available,
 /// and throws the RankFailure that ended the step.
 class StepResult {
  public:
-  explicit StepResult(std::shared_ptr<StepState> state) : state_(std::move(state)) {}
+  explicit StepResult(std::shared_ptr<rank::StepState> state) : state_(std::move(state)) {}
 
   /// The loss of the whole batch under the pipeline's reduction (PipelineOptions::loss_reduction).
   double loss() const;
@@ -143,7 +144,7 @@ class StepResult {
   std::optional<BatchOutputs> outputs() const;
 
  private:
-  std::shared_ptr<StepState> state_;
+  std::shared_ptr<rank::StepState> state_;
 };
 
 /// Peak activations and memory of a rank.

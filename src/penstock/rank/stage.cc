@@ -14,7 +14,7 @@
 #include "penstock/trace/recorder.h"
 #include "penstock/world/failures.h"
 
-namespace penstock {
+namespace penstock::rank {
 
 namespace {
 
@@ -419,4 +419,4 @@ std::vector<NodeTimes> StageClocks::times(std::size_t steps) const {
   return times;
 }
 
-}  // namespace penstock
+}  // namespace penstock::rank

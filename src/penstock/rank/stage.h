@@ -23,7 +23,7 @@
 #include "penstock/world/device.h"
 #include "penstock/world/rank_context.h"
 
-namespace penstock {
+namespace penstock::rank {
 
 /// The ranks that hold the stages of one pipeline, as one of these ranks sees them. A plain value. Used on its rank's
 /// thread.
@@ -224,4 +224,4 @@ class StageClocks {
   std::vector<std::unique_ptr<layers::LayerClock>> clocks_;  // by stage, while layers are timed
 };
 
-}  // namespace penstock
+}  // namespace penstock::rank

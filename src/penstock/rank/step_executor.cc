@@ -9,7 +9,7 @@
 #include "penstock/rank/job_results.h"
 #include "penstock/transport/device_hand_over.h"
 
-namespace penstock {
+namespace penstock::rank {
 
 BoundaryMessages::BoundaryMessages(const StagePlacement& placement, const Graph& graph, Setting setting)
     : placement_(placement), graph_(graph), setting_(std::move(setting)) {}
@@ -303,4 +303,4 @@ void StepExecutor::weight_grad(Stage& stage, const Instruction& instruction) {
       bytes->released(context_of(stage, i));
 }
 
-}  // namespace penstock
+}  // namespace penstock::rank

@@ -26,7 +26,7 @@
 #include "penstock/transport/transport.h"
 #include "penstock/world/device.h"
 
-namespace penstock {
+namespace penstock::rank {
 
 /// The messages of one step between the stages of a rank and all other stages: values forward, gradients backward. Used
 /// on its rank's thread.
@@ -166,4 +166,4 @@ class StepExecutor {
   std::map<std::uint64_t, std::map<std::pair<StageId, MicroBatch>, SequenceMemory>> sessions_;
 };
 
-}  // namespace penstock
+}  // namespace penstock::rank

@@ -61,7 +61,7 @@ class Copies : public std::enable_shared_from_this<Copies> {
   };
 
   /// `snapshots` are used again from checkpoint to checkpoint.
-  Copies(const LocalRunners& runners, std::map<WorldRank, std::shared_ptr<RankSnapshot>>& snapshots)
+  Copies(const rank::LocalRunners& runners, std::map<WorldRank, std::shared_ptr<RankSnapshot>>& snapshots)
       : watch_(ranks_of(runners.world()).watch()) {
     for (const auto& runner : runners.all()) {
       auto& snapshot = snapshots[runner->context().rank];
@@ -71,10 +71,10 @@ class Copies : public std::enable_shared_from_this<Copies> {
   }
 
   /// The work for every rank's thread. When all copies of it are gone, it has run on all of them or never will.
-  LocalRunners::Work work(const Tag& tag, const std::string& directory) {
+  rank::LocalRunners::Work work(const Tag& tag, const std::string& directory) {
     const std::shared_ptr<void> work_is_gone(nullptr,
                                              [self = shared_from_this()](void*) { self->set(self->is_complete_); });
-    return [this, tag, directory, work_is_gone](RankRunner& runner) {
+    return [this, tag, directory, work_is_gone](rank::RankRunner& runner) {
       OfRank& rank = ranks_.at(runner.context().rank);
       try {
         rank.directory = transport::text_in(with_others(rank.context, [&] {
@@ -110,7 +110,7 @@ class Copies : public std::enable_shared_from_this<Copies> {
     changed_.notify_all();
   }
 
-  static void take(RankRunner& runner, OfRank& rank) {
+  static void take(rank::RankRunner& runner, OfRank& rank) {
     rank.report = {RankReport::Kind::unusable, "the step before it failed"};
     if (runner.has_failed()) return;
     const OwnedTensors owned(runner);
@@ -184,7 +184,7 @@ CheckpointSaver::Impl::Impl(SaverParts parts, const SaverOptions& options)
     }
   }
   const Tag tag = parts_.runners->next_gathering();
-  parts_.runners->run([&](RankRunner& runner) {
+  parts_.runners->run([&](rank::RankRunner& runner) {
     const Message told = broadcast(runner.context(), tag, opened.message(), "the folder of checkpoints");
     if (runner.context().collects) opened = RankReport::of(told);
   });
@@ -301,7 +301,7 @@ void CheckpointSaver::Impl::commit(const std::vector<RankReport>& reports, Manif
 void CheckpointSaver::Impl::finish() {
   await_writing();
   const Tag tag = parts_.runners->next_gathering();
-  parts_.runners->run([&](RankRunner& runner) {
+  parts_.runners->run([&](rank::RankRunner& runner) {
     broadcast(runner.context(), tag, transport::message_of(std::string()), "rank 0 to have written the checkpoint");
   });
 }

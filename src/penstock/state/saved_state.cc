@@ -72,9 +72,9 @@ std::map<std::string, StoredTensor> stored_slots(const Checkpoint& checkpoint,
   return slots;
 }
 
-std::set<std::string> parameters_of(const Stage& stage) {
+std::set<std::string> parameters_of(const rank::Stage& stage) {
   std::set<std::string> parameters;
-  for (const Stage::Held& held : stage.state())
+  for (const rank::Stage::Held& held : stage.state())
     if (!held.is_buffer()) parameters.insert(held.name);
   return parameters;
 }
@@ -90,16 +90,17 @@ BitSettings bit_settings(const PipelineOptions& options, const World& world, con
           .grouping = grouping_of(schedule)};
 }
 
-void add_loss_scaler(States& states, const LossScaler& scaler) {
+void add_loss_scaler(States& states, const rank::LossScaler& scaler) {
   if (!scaler.is_dynamic()) return;
-  const LossScaler::State state = scaler.state();
+  const rank::LossScaler::State state = scaler.state();
   states[scaler_state] = {{"scale", state.scale}, {"good_steps", std::int64_t{state.good_steps}}};
 }
 
-std::optional<LossScaler::State> loss_scaler_in(const States& states) {
+std::optional<rank::LossScaler::State> loss_scaler_in(const States& states) {
   const auto found = states.find(scaler_state);
   if (found == states.end()) return std::nullopt;
-  return LossScaler::State{number_in(found->second, "scale"), static_cast<int>(whole_in(found->second, "good_steps"))};
+  return rank::LossScaler::State{number_in(found->second, "scale"),
+                                 static_cast<int>(whole_in(found->second, "good_steps"))};
 }
 
 void add_learning_rate(States& states, std::optional<double> rate) {
@@ -112,13 +113,13 @@ std::optional<double> learning_rate_in(const States& states) {
   return number_in(found->second, "rate");
 }
 
-OwnedTensors::OwnedTensors(RankRunner& runner) {
+OwnedTensors::OwnedTensors(rank::RankRunner& runner) {
   tensors_.owner = runner.context().pipeline_rank().value();
   tensors_.ranks = runner.context().stages;
   if (runner.context().replica() != Replica(0)) return;
   for (const auto& stage : runner.stages()) {
     std::set<std::string> owned;
-    for (const Stage::Held& held : stage->state()) {
+    for (const rank::Stage::Held& held : stage->state()) {
       if (!held.is_owned_by(stage->id())) continue;
       owned.insert(held.name);
       add(tensors_.model, held.name, held.value);
@@ -141,17 +142,17 @@ void OwnedTensors::add(std::vector<TensorBytes>& list, const std::string& name, 
                   {static_cast<const std::byte*>(kept.const_data_ptr()), kept.nbytes()}});
 }
 
-void require_undamaged(RankRunner& runner, const Checkpoint& checkpoint) {
+void require_undamaged(rank::RankRunner& runner, const Checkpoint& checkpoint) {
   for (const auto& stage : runner.stages()) {
-    for (const Stage::Held& held : stage->state()) checkpoint.check(stored_value(checkpoint, held.name));
+    for (const rank::Stage::Held& held : stage->state()) checkpoint.check(stored_value(checkpoint, held.name));
     for (const auto& [name, stored] : stored_slots(checkpoint, parameters_of(*stage))) checkpoint.check(stored);
   }
 }
 
-void restore(RankRunner& runner, const Checkpoint& checkpoint) {
+void restore(rank::RankRunner& runner, const Checkpoint& checkpoint) {
   const torch::NoGradGuard no_grad;
   for (const auto& stage : runner.stages()) {
-    for (const Stage::Held& held : stage->state())
+    for (const rank::Stage::Held& held : stage->state())
       read_into(held.value, checkpoint, stored_value(checkpoint, held.name));
     OptimizerState slots;
     for (const auto& [name, stored] : stored_slots(checkpoint, parameters_of(*stage)))

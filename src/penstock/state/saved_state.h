@@ -45,7 +45,7 @@ struct StepsDone {
 };
 
 struct SaverParts {
-  std::shared_ptr<LocalRunners> runners;
+  std::shared_ptr<rank::LocalRunners> runners;
   std::function<StepsDone()> position;
   /// Throws ConfigError while gradients await their update, or averages replace the parameters.
   std::function<void()> require_savable;
@@ -60,9 +60,9 @@ BitSettings bit_settings(const PipelineOptions& options, const World& world, con
 
 using States = std::map<std::string, StateValues>;
 
-void add_loss_scaler(States& states, const LossScaler& scaler);
+void add_loss_scaler(States& states, const rank::LossScaler& scaler);
 /// None without fp16.
-std::optional<LossScaler::State> loss_scaler_in(const States& states);
+std::optional<rank::LossScaler::State> loss_scaler_in(const States& states);
 void add_learning_rate(States& states, std::optional<double> rate);
 /// None if the pipeline did not set it.
 std::optional<double> learning_rate_in(const States& states);
@@ -72,7 +72,7 @@ std::optional<double> learning_rate_in(const States& states);
 /// before the next step.
 class OwnedTensors {
  public:
-  explicit OwnedTensors(RankRunner& runner);
+  explicit OwnedTensors(rank::RankRunner& runner);
   const RankTensors& tensors() const { return tensors_; }
 
  private:
@@ -83,11 +83,11 @@ class OwnedTensors {
 };
 
 /// Compares the checksums of all tensors that restore() reads. Throws DataError if one does not match.
-void require_undamaged(RankRunner& runner, const Checkpoint& checkpoint);
+void require_undamaged(rank::RankRunner& runner, const Checkpoint& checkpoint);
 
 /// Reads everything of `checkpoint` that the rank's stages use into them, owned or not. Called on the rank's thread.
 /// Throws DataError if a checksum does not match, and ConfigError if the checkpoint's optimiser does not fit.
 /// Then some values have been replaced, and others not.
-void restore(RankRunner& runner, const Checkpoint& checkpoint);
+void restore(rank::RankRunner& runner, const Checkpoint& checkpoint);
 
 }  // namespace penstock

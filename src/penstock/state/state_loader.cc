@@ -28,10 +28,10 @@ struct StateForm {
 constexpr std::size_t shown_differences = 3;
 
 /// Two texts of lines: the names of this rank's tensors that fit, and what is wrong with the others.
-Message findings(const RankStages& stages, const StateForm& stored) {
+Message findings(const rank::RankStages& stages, const StateForm& stored) {
   std::string fitting, differences;
   for (const auto& stage : stages)
-    for (const Stage::Held& held : stage->state()) {
+    for (const rank::Stage::Held& held : stage->state()) {
       const auto found = stored.tensors.find(held.name);
       if (found == stored.tensors.end()) {
         differences += say("the network has '", held.name, "' of shape ", held.value.sizes(), ", which the ",
@@ -81,7 +81,8 @@ StateForm form_of(const std::map<std::string, torch::Tensor>& state) {
 
 /// Called on every rank's thread with the same `stored`. Returns the first three differences between the ranks'
 /// parameters and buffers and those of `stored`, the same text on every rank; empty if all fit.
-std::string misfit(const RankContext& context, const Tag& tag, const RankStages& stages, const StateForm& stored) {
+std::string misfit(const RankContext& context, const Tag& tag, const rank::RankStages& stages,
+                   const StateForm& stored) {
   const auto decide = [&](const std::vector<Message>& all) { return transport::message_of(text_of(all, stored)); };
   return transport::text_in(
       agree(context, tag, findings(stages, stored), decide,
@@ -135,7 +136,7 @@ class Attempt {
     Tag opened, fits, checked, restored;
   };
   /// Called on every rank's thread.
-  RankReport load(RankRunner& runner, const Tags& tags) const {
+  RankReport load(rank::RankRunner& runner, const Tags& tags) const {
     const RankContext& context = runner.context();
     RankReport outcome = agreed(context, tags.opened, opened_);
     if (outcome.kind != RankReport::Kind::done) return outcome;
@@ -188,21 +189,21 @@ RankReport candidates(const std::string& path) {
 
 }  // namespace
 
-std::string load_values(const RankContext& context, const Tag& tag, const RankStages& stages,
+std::string load_values(const RankContext& context, const Tag& tag, const rank::RankStages& stages,
                         const std::map<std::string, torch::Tensor>& state) {
   const std::string text = misfit(context, control_tag(tag.pipeline, Topic::state, tag.step), stages, form_of(state));
   if (!text.empty()) return text;
   const torch::NoGradGuard no_grad;
   for (const auto& stage : stages)
-    for (const Stage::Held& held : stage->state()) torch::Tensor(held.value).copy_(state.at(held.name));
+    for (const rank::Stage::Held& held : stage->state()) torch::Tensor(held.value).copy_(state.at(held.name));
   return text;
 }
 
-LoadedCheckpoint load_checkpoint(LocalRunners& runners, const std::string& path) {
+LoadedCheckpoint load_checkpoint(rank::LocalRunners& runners, const std::string& path) {
   require<ConfigError>(path.find('\n') == std::string::npos, "a folder of checkpoints has a line break in its name");
   RankReport found;
   const Tag listed = runners.next_gathering();
-  runners.run([&](RankRunner& runner) {
+  runners.run([&](rank::RankRunner& runner) {
     const bool is_first = runner.context().rank == WorldRank(0);
     const Message told = broadcast(runner.context(), listed, is_first ? candidates(path).message() : Message{},
                                    "the list of checkpoints");
@@ -217,7 +218,7 @@ LoadedCheckpoint load_checkpoint(LocalRunners& runners, const std::string& path)
     const Attempt::Tags tags{runners.next_gathering(), runners.next_gathering(), runners.next_gathering(),
                              runners.next_gathering()};
     RankReport outcome;
-    runners.run([&](RankRunner& runner) {
+    runners.run([&](rank::RankRunner& runner) {
       RankReport of_rank = attempt.load(runner, tags);
       if (runner.context().collects) outcome = std::move(of_rank);
     });

@@ -19,7 +19,7 @@ namespace penstock {
 /// Called on every rank's thread with the same `state`. Copies the values of `state` if all fit. Returns the first
 /// three differences between names, shapes and dtypes of all ranks' parameters and buffers and those of `state`, the
 /// same text on every rank; empty if all fit.
-std::string load_values(const RankContext& context, const Tag& tag, const RankStages& stages,
+std::string load_values(const RankContext& context, const Tag& tag, const rank::RankStages& stages,
                         const std::map<std::string, torch::Tensor>& state);
 
 struct LoadedCheckpoint {
@@ -32,6 +32,6 @@ struct LoadedCheckpoint {
 /// main process, and skipped. Returns the same on every process. Throws ConfigError for a checkpoint of another network
 /// or optimiser, and NotReadable where none is usable, and one that was skipped may be whole. Collective; no step may
 /// be running.
-LoadedCheckpoint load_checkpoint(LocalRunners& runners, const std::string& path);
+LoadedCheckpoint load_checkpoint(rank::LocalRunners& runners, const std::string& path);
 
 }  // namespace penstock

@@ -411,7 +411,7 @@ Tensors Trainer::predict(Loader& data, const InferOptions& options) {
     for (std::size_t i = 0; i < outputs.size(); ++i)
       if (outputs[i].defined()) parts[i].push_back(outputs[i]);
   };
-  const BatchAxes axes("inputs", pipeline_.options().batch_dims.inputs);
+  const rank::BatchAxes axes("inputs", pipeline_.options().batch_dims.inputs);
   data.set_epoch(0);
   for (auto& [inputs, targets] : data) {
     const std::int64_t rows = axes.samples(inputs.list()), samples = BatchShare(pipeline_).samples(inputs, targets);
