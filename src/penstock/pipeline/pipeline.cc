@@ -170,7 +170,7 @@ void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) {
   const Tag tag = impl_->runners->next_gathering();
   std::string error_text;
   impl_->runners->run([&](rank::RankRunner& runner) {
-    const std::string result = load_values(runner.context(), tag, runner.stages(), state);
+    const std::string result = state::load_values(runner.context(), tag, runner.stages(), state);
     runner.forget_last_update();
     if (runner.context().collects) error_text = result;
   });
@@ -184,20 +184,20 @@ std::int64_t Pipeline::training_steps() const { return static_cast<std::int64_t>
 std::unique_ptr<CheckpointSaver> Pipeline::checkpoints(const SaverOptions& options) {
   impl_->checkpoint_folder = options.folder;
   return std::make_unique<CheckpointSaver>(
-      SaverParts{.runners = impl_->runners,
-                 .position =
-                     [this] {
-                       return StepsDone{training_steps(), impl_->jobs.learning_rate()};
-                     },
-                 .require_savable =
-                     [this] {
-                       impl_->parts.require_whole_steps("a checkpoint");
-                       impl_->require_own_values();
-                     },
-                 .pipeline = impl_->number,
-                 .seed = impl_->options.seed,
-                 .bits = bit_settings(impl_->options, world(), schedule()),
-                 .damaged = impl_->damaged},
+      state::SaverParts{.runners = impl_->runners,
+                        .position =
+                            [this] {
+                              return state::StepsDone{training_steps(), impl_->jobs.learning_rate()};
+                            },
+                        .require_savable =
+                            [this] {
+                              impl_->parts.require_whole_steps("a checkpoint");
+                              impl_->require_own_values();
+                            },
+                        .pipeline = impl_->number,
+                        .seed = impl_->options.seed,
+                        .bits = state::bit_settings(impl_->options, world(), schedule()),
+                        .damaged = impl_->damaged},
       options);
 }
 
@@ -211,10 +211,10 @@ std::optional<Manifest> Pipeline::load(const std::string& path) {
   impl_->require_own_values();
   impl_->parts.require_whole_steps("load");
   impl_->drain();
-  const LoadedCheckpoint loaded = load_checkpoint(*impl_->runners, path);
+  const state::LoadedCheckpoint loaded = state::load_checkpoint(*impl_->runners, path);
   impl_->damaged = loaded.damaged;
   if (const auto& from = loaded.manifest)
-    impl_->jobs.continue_after(static_cast<std::uint64_t>(from->step), learning_rate_in(from->states));
+    impl_->jobs.continue_after(static_cast<std::uint64_t>(from->step), state::learning_rate_in(from->states));
   return loaded.manifest;
 }
 

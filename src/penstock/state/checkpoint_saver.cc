@@ -28,6 +28,8 @@
 namespace penstock {
 namespace {
 
+using state::RankReport;
+
 /// Training has precedence: the thread mostly uses the time in which ranks wait.
 void lower_own_priority() {
   constexpr int nice = 10;
@@ -113,9 +115,9 @@ class Copies : public std::enable_shared_from_this<Copies> {
   static void take(rank::RankRunner& runner, OfRank& rank) {
     rank.report = {RankReport::Kind::unusable, "the step before it failed"};
     if (runner.has_failed()) return;
-    const OwnedTensors owned(runner);
+    const state::OwnedTensors owned(runner);
     rank.snapshot->take(owned.tensors());
-    add_loss_scaler(rank.states, runner.updater().loss_scaler());
+    state::add_loss_scaler(rank.states, runner.updater().loss_scaler());
     rank.report = {};
   }
 
@@ -131,7 +133,7 @@ class Copies : public std::enable_shared_from_this<Copies> {
 
 class CheckpointSaver::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(SaverParts parts, const SaverOptions& options);
+  Impl(state::SaverParts parts, const SaverOptions& options);
 
   /// Ends what is under way, or leaves it to its thread. To be called once, at the end.
   void end();
@@ -149,7 +151,7 @@ class CheckpointSaver::Impl : public std::enable_shared_from_this<Impl> {
   void write(Copies& copies, Manifest manifest, const CheckpointContents& contents);
   void commit(const std::vector<RankReport>& reports, Manifest manifest, const CheckpointContents& contents);
 
-  SaverParts parts_;
+  state::SaverParts parts_;
   const std::chrono::nanoseconds deadline_;
   std::function<void(const CommittedCheckpoint&)> on_saved_;
   WatchedCalls calls_{SystemCalls::real()};
@@ -161,14 +163,14 @@ class CheckpointSaver::Impl : public std::enable_shared_from_this<Impl> {
   BackgroundWriter background_;                                   // last: its thread uses the members above
 };
 
-CheckpointSaver::CheckpointSaver(SaverParts parts, const SaverOptions& options)
+CheckpointSaver::CheckpointSaver(state::SaverParts parts, const SaverOptions& options)
     : impl_(std::make_shared<Impl>(std::move(parts), options)) {}
 CheckpointSaver::~CheckpointSaver() { impl_->end(); }
 void CheckpointSaver::save(const CheckpointContents& contents) { impl_->save(contents); }
 void CheckpointSaver::check() { impl_->check(); }
 void CheckpointSaver::finish() { impl_->finish(); }
 
-CheckpointSaver::Impl::Impl(SaverParts parts, const SaverOptions& options)
+CheckpointSaver::Impl::Impl(state::SaverParts parts, const SaverOptions& options)
     : parts_(std::move(parts)),
       deadline_(ranks_of(parts_.runners->world()).watch()->deadline()),
       on_saved_(options.on_saved) {
@@ -231,7 +233,7 @@ void CheckpointSaver::Impl::save(const CheckpointContents& contents) {
   manifest.seed = parts_.seed;
   manifest.bits = parts_.bits;
   manifest.states = contents.states;
-  add_learning_rate(manifest.states, parts_.position().learning_rate);
+  state::add_learning_rate(manifest.states, parts_.position().learning_rate);
   save_ = parts_.runners->next_save();
   if (writer_) {
     writer_->add_damaged(parts_.damaged);

@@ -11,6 +11,10 @@
 
 #include "penstock/checkpoint/manifest.h"
 
+namespace penstock::state {
+struct SaverParts;
+}  // namespace penstock::state
+
 namespace penstock {
 
 /// What the program adds to a checkpoint of its pipeline.
@@ -28,14 +32,12 @@ struct SaverOptions {
   std::function<void(const CommittedCheckpoint&)> on_saved = nullptr;
 };
 
-struct SaverParts;
-
 /// Made by Pipeline::checkpoints(), and used by the program's thread. At most one checkpoint is being written; memory
 /// holds at most one copy of the state. All calls are collective. The pipeline must outlive it.
 class CheckpointSaver {
  public:
   /// Locks the folder. Throws, on every process, ConfigError or Failure as CheckpointWriter does on one.
-  CheckpointSaver(SaverParts parts, const SaverOptions& options);
+  CheckpointSaver(state::SaverParts parts, const SaverOptions& options);
   /// Abandons a checkpoint that is not written yet, and loses its error: call finish() first. If the disk does not
   /// respond, leaves the work to its thread.
   ~CheckpointSaver();

@@ -10,7 +10,7 @@
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/weight_gradients.h"
 
-namespace penstock {
+namespace penstock::state {
 namespace {
 
 constexpr const char* scaler_state = "loss_scaler";
@@ -168,4 +168,4 @@ void restore(rank::RankRunner& runner, const Checkpoint& checkpoint) {
   }
 }
 
-}  // namespace penstock
+}  // namespace penstock::state

@@ -18,7 +18,7 @@
 #include "penstock/world/collectives.h"
 #include "penstock/world/world.h"
 
-namespace penstock {
+namespace penstock::state {
 
 /// What a rank reports about its part of saving or loading a checkpoint, which succeeds on all ranks or on none.
 struct RankReport {
@@ -90,4 +90,4 @@ void require_undamaged(rank::RankRunner& runner, const Checkpoint& checkpoint);
 /// Then some values have been replaced, and others not.
 void restore(rank::RankRunner& runner, const Checkpoint& checkpoint);
 
-}  // namespace penstock
+}  // namespace penstock::state

@@ -11,7 +11,7 @@
 #include "penstock/state/saved_state.h"
 #include "penstock/world/collectives.h"
 
-namespace penstock {
+namespace penstock::state {
 namespace {
 
 /// A tensor of a stored state without its values.
@@ -237,4 +237,4 @@ LoadedCheckpoint load_checkpoint(rank::LocalRunners& runners, const std::string&
   return loaded;
 }
 
-}  // namespace penstock
+}  // namespace penstock::state

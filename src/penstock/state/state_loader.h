@@ -14,7 +14,7 @@
 #include "penstock/world/gather.h"
 #include "penstock/world/rank_context.h"
 
-namespace penstock {
+namespace penstock::state {
 
 /// Called on every rank's thread with the same `state`. Copies the values of `state` if all fit. Returns the first
 /// three differences between names, shapes and dtypes of all ranks' parameters and buffers and those of `state`, the
@@ -34,4 +34,4 @@ struct LoadedCheckpoint {
 /// be running.
 LoadedCheckpoint load_checkpoint(rank::LocalRunners& runners, const std::string& path);
 
-}  // namespace penstock
+}  // namespace penstock::state

@@ -104,7 +104,7 @@ bool Trainer::resume(const std::string& path) {
   std::optional<Manifest> manifest = pipeline_.load(path);
   if (!manifest) return false;
   std::string different =
-      differences(bit_settings(pipeline_.options(), pipeline_.world(), pipeline_.schedule()), manifest->bits);
+      differences(state::bit_settings(pipeline_.options(), pipeline_.world(), pipeline_.schedule()), manifest->bits);
   if (pipeline_.options().seed != manifest->seed)
     different += say(different.empty() ? "" : ", ", "seed ", pipeline_.options().seed, " instead of ", manifest->seed);
   if (!different.empty() && pipeline_.world().is_main())
