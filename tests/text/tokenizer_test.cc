@@ -81,6 +81,7 @@ TEST(Tokenizer, encodes_the_same_on_several_threads) {
 TEST(Tokenizer, names_what_it_does_not_support) {
   EXPECT_TRUE(says(refusal("/model/type", "Unigram"), "model.type is 'Unigram'", "only BPE"));
   EXPECT_TRUE(says(refusal("/model/dropout", 0.1), "model.dropout is set"));
+  EXPECT_TRUE(says(refusal("/model/byte_fallback", true), "model has byte_fallback and ByteLevel"));
   EXPECT_TRUE(says(refusal("/model/end_of_word_suffix", "</w>"), "model.end_of_word_suffix is set"));
   EXPECT_TRUE(says(refusal("/normalizer", {{"type", "Lowercase"}}), "normalizer is a 'Lowercase'", "NFC"));
   EXPECT_TRUE(says(refusal("/decoder", {{"type", "CTC"}}), "decoder is a 'CTC'"));

@@ -85,6 +85,7 @@ int run(CommandLine line) {
   add_plan_verb(program);
   add_trace_verb(program);
   add_checkpoint_verb(program);
+  add_tokenize_verb(program);
   add_launch_verb(program, program_to_launch, exit_code);
   add_runtime_verb(program, "doctor");
   const auto find_verb = [&] {

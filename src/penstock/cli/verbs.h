@@ -66,6 +66,7 @@ void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::str
 void add_plan_verb(CLI::App& program);
 void add_schedule_verb(CLI::App& program);
 void add_simulate_verb(CLI::App& program);
+void add_tokenize_verb(CLI::App& program);
 void add_trace_verb(CLI::App& program);
 
 // Of `penstock-runtime`. The verbs set `exit_code`, which must outlive the parsing.

@@ -67,8 +67,8 @@ Bpe::Bpe(const StrictValue& model, bool is_byte_level) : is_byte_level_(is_byte_
   for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) require_unused(model, key);
   falls_back_to_bytes_ = model.has_value("byte_fallback") && model["byte_fallback"].boolean();
   fuses_unknown_ = model.has_value("fuse_unk") && model["fuse_unk"].boolean();
-  require<DataError>(!falls_back_to_bytes_ || !is_byte_level_, model["byte_fallback"].place(),
-                     " is true for a byte-level model, which is not supported");
+  require<DataError>(!falls_back_to_bytes_ || !is_byte_level_, model.place(),
+                     " has byte_fallback and ByteLevel words, which is not supported");
   ignores_merges_ = model.has_value("ignore_merges") && model["ignore_merges"].boolean();
   read_vocabulary(model["vocab"]);
   if (model.has_value("unk_token")) {
