@@ -110,5 +110,71 @@ TEST(TextWindows, refuse_invalid_arguments) {
   EXPECT_TRUE(says(error_text<ConfigError>([] { text_windows(count_to(10), {.length = 0}); }), "windows of 0"));
 }
 
+class TokenWindows : public testing::Test {
+ protected:
+  /// Documents 0..4, 5..9 (with flags: 7 and 8 are targets), none, 10..29.
+  void SetUp() override {
+    TokenFileWriter writer(path_, 30);
+    writer.add_document(std::vector<std::int64_t>{0, 1, 2, 3, 4});
+    writer.add_document(std::vector<std::int64_t>{5, 6, 7, 8, 9}, {false, false, true, true, false});
+    writer.add_document({});
+    std::vector<std::int64_t> rest(20);
+    std::iota(rest.begin(), rest.end(), 10);
+    writer.add_document(rest);
+    writer.finish();
+  }
+  const TemporaryFolder folder_{"token_windows"};
+  const std::string path_ = folder_ / "a.tokens";
+};
+
+TEST_F(TokenWindows, have_the_targets_that_are_learned) {
+  const TokenSet set = load_tokens(path_, 30);
+  EXPECT_EQ(set.train.end, 10);  // between two documents
+  EXPECT_EQ(set.validation.begin, 10);
+  EXPECT_EQ(set.validation.end, 30);
+  const Batch batch = make(*text_windows(set.train, {.length = 4, .random = false}), {0, 1, 2});
+  EXPECT_TRUE(torch::equal(batch.inputs, torch::tensor({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0}).view({3, 4})));
+  EXPECT_TRUE(
+      torch::equal(batch.targets, torch::tensor({1, 2, 3, 4, -100, -100, 7, 8, -100, -100, -100, -100}).view({3, 4})));
+  const Batch second = make(*text_windows(set.validation, {.length = 4, .random = false}), {0}, 0, RowRange{0, 0});
+  EXPECT_EQ(second.inputs[0].size(0), 0);
+  EXPECT_TRUE(torch::equal(second.targets, torch::tensor({11, 12, 13, 14}).view({1, 4})));
+}
+
+TEST_F(TokenWindows, count_documents_in_a_second_input) {
+  const TokenRange all{load_tokens(path_, 30).train.file, 0, 30};
+  const auto source = text_windows(all, {.length = 13, .random = false, .documents = true});
+  const Batch batch = make(*source, {0, 2}, 0, RowRange{0, 2});
+  ASSERT_EQ(batch.inputs.count(), 2U);
+  EXPECT_TRUE(torch::equal(batch.inputs[1][0], torch::tensor({0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2})));
+  EXPECT_TRUE(torch::equal(batch.inputs[1][1], torch::zeros({13}, torch::kInt64)));
+  EXPECT_TRUE(torch::equal(batch.targets[0][0], torch::tensor({1, 2, 3, 4, -100, -100, 7, 8, -100, -100, 11, 12, 13})));
+}
+
+TEST_F(TokenWindows, take_a_token_for_the_end_of_documents) {
+  const std::string path = folder_ / "nano.bin";
+  std::ofstream(path, std::ios::binary) << std::string("\1\0\2\0\0\0\3\0\0\0\4\0", 12) + std::string(40, '\0');
+  const TokenSet set = load_tokens(path, 5);
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { text_windows(set.train, {.length = 5, .documents = true}); }),
+                   "does not store where documents end"));
+  const auto source = text_windows(set.train, {.length = 5, .random = false, .documents = true, .end_token = 0});
+  const Batch batch = make(*source, {0});
+  EXPECT_TRUE(torch::equal(batch.inputs[1][0], torch::tensor({0, 0, 0, 1, 1})));
+  EXPECT_TRUE(torch::equal(batch.targets[0][0], torch::tensor({2, 0, -100, 0, -100})));
+}
+
+TEST_F(TokenWindows, refuse_another_vocabulary) {
+  EXPECT_TRUE(says(error_text<DataError>([&] { load_tokens(path_, 29); }), "a vocabulary of 30", "the model has 29"));
+  std::ofstream(folder_ / "b.bin", std::ios::binary) << std::string(60, '\1');
+  EXPECT_TRUE(
+      says(error_text<DataError>([&] { load_tokens(folder_ / "b.bin", 257); }), "token 0 is 257", "257 entries"));
+  std::ofstream(folder_ / "c.bin", std::ios::binary) << std::string(20, '\1');
+  EXPECT_TRUE(says(error_text<DataError>([&] { load_tokens(folder_ / "c.bin", 300); }), "has 10 tokens", "20"));
+  // A file that names a vocabulary, and has another token.
+  std::fstream(path_, std::ios::binary | std::ios::in | std::ios::out).seekp(64 + 2 * 3) << 'z';
+  const auto source = text_windows(load_tokens(path_, 30).train, {.length = 4, .random = false});
+  EXPECT_TRUE(says(error_text<DataError>([&] { make(*source, {0}); }), "token 3 is 122", "of 30 entries"));
+}
+
 }  // namespace
 }  // namespace penstock::test::text_test
