@@ -156,7 +156,7 @@ TEST_F(TokenWindows, take_a_token_for_the_end_of_documents) {
   std::ofstream(path, std::ios::binary) << std::string("\1\0\2\0\0\0\3\0\0\0\4\0", 12) + std::string(40, '\0');
   const TokenSet set = load_tokens(path, 5);
   EXPECT_TRUE(says(error_text<ConfigError>([&] { text_windows(set.train, {.length = 5, .documents = true}); }),
-                   "does not store where documents end"));
+                   "does not store the ends of its documents"));
   const auto source = text_windows(set.train, {.length = 5, .random = false, .documents = true, .end_token = 0});
   const Batch batch = make(*source, {0});
   EXPECT_TRUE(torch::equal(batch.inputs[1][0], torch::tensor({0, 0, 0, 1, 1})));

@@ -230,7 +230,7 @@ std::shared_ptr<const SampleSource> text_windows(torch::Tensor tokens, const Win
 std::shared_ptr<const SampleSource> text_windows(const TokenRange& tokens, const WindowOptions& options) {
   require<ConfigError>(tokens.file != nullptr, "a range of tokens without a file: take one of load_tokens()");
   require<ConfigError>(!options.documents || options.end_token || tokens.file->documents() > 0, tokens.file->path(),
-                       " does not store where documents end: pass the token that ends them");
+                       " does not store the ends of its documents: pass the token that ends them");
   return std::make_shared<TextWindows<FileTokens>>(FileTokens(tokens, options.end_token), options);
 }
 
