@@ -4,6 +4,7 @@
 #include "tests/fuzz/data_input.h"
 #include "tests/fuzz/planning_input.h"
 #include "tests/fuzz/replay.h"
+#include "tests/fuzz/text_input.h"
 
 namespace penstock::corpus_test {
 namespace {
@@ -21,6 +22,8 @@ TEST(Corpus, safetensors_headers) { EXPECT_GT(replay("safetensors", try_safetens
 TEST(Corpus, kernel_selections) { EXPECT_GT(replay("kernel_selection", try_kernel_selection), 4); }
 TEST(Corpus, cifar10_records) { EXPECT_GT(replay("cifar10", try_cifar10), 4); }
 TEST(Corpus, vocabularies) { EXPECT_GT(replay("vocabulary", try_vocabulary), 5); }
+TEST(Corpus, tokenizers) { EXPECT_GT(replay("tokenizer", try_tokenizer), 5); }
+TEST(Corpus, token_files) { EXPECT_GT(replay("token_file", try_token_file), 5); }
 TEST(Corpus, config_files) { EXPECT_GT(replay("config", try_config), 10); }
 
 // Each dot makes a table, and toml++ destroys tables recursively.

@@ -32,7 +32,8 @@ LIMITS = ["-rss_limit_mb=256", f"-timeout={SLOW_S}", "-print_final_stats=1", "-v
 # long files do, tests/reliability/bombs_test.py tries.
 LONGEST = {"checkpoint": 400, "cifar10": 8, "config": 256, "idx": 160, "kernel_selection": 192,
            "layer_costs": 560,
-           "manifest": 720, "plan": 700, "safetensors": 240, "schedule": 256, "stage_costs": 240, "torch_csv": 256,
+           "manifest": 720, "plan": 700, "safetensors": 240, "schedule": 256, "stage_costs": 240, "token_file": 1040,
+           "tokenizer": 1200, "torch_csv": 256,
            "trace": 2048, "tuning_record": 1200, "vocabulary": 128}
 
 # Freed memory that the sanitizer keeps for a while counts as used. Inputs are small, so 4 MiB last for several of them.
