@@ -15,6 +15,10 @@
 namespace penstock::generate_test {
 namespace {
 
+constexpr const char* all_names =
+    "sequential, gpipe, 1f1b, 1f1b-early, interleaved, looped-bfs, zb-h1, zb-h2, zb-auto, zb-v, v-half, v-min, "
+    "dualpipe-v, forward-only";
+
 TEST(Generate, sequential) {
   EXPECT_EQ(timeline_grid(generate("sequential", {.ranks = 2, .micro_batches = 2})),
             "rank 0 | 0F0  .   .  0B0 0F1  .   .  0B1\n"
@@ -103,14 +107,12 @@ TEST(Generate, sequential_has_one_busy_rank_at_a_time) {
 TEST(Generate, lists_all_generators) {
   std::string names;
   for (const ScheduleGenerator& generator : generators()) {
-    names += std::string(generator.name) + " ";
+    names += (names.empty() ? "" : ", ") + std::string(generator.name);
     EXPECT_FALSE(generator.summary.empty());
     EXPECT_LE(generator.default_chunks, generator.max_chunks);
     EXPECT_EQ(&find_generator(generator.name), &generator);
   }
-  EXPECT_EQ(names,
-            "sequential gpipe 1f1b 1f1b-early interleaved looped-bfs zb-h1 zb-h2 "
-            "zb-auto zb-v v-half v-min dualpipe-v forward-only ");
+  EXPECT_EQ(names, all_names);
 }
 
 std::string refusal(std::string_view name, const ScheduleShape& shape) {
@@ -130,9 +132,7 @@ TEST(Generate, refuses_invalid_costs) {
 }
 
 TEST(Generate, refuses_invalid_shapes) {
-  EXPECT_EQ(refusal("1f1f", {}),
-            "no schedule is called '1f1f': did you mean '1f1b'? There are sequential, gpipe, 1f1b, 1f1b-early, "
-            "interleaved, looped-bfs, zb-h1, zb-h2, zb-auto, zb-v, v-half, v-min, dualpipe-v, forward-only");
+  EXPECT_EQ(refusal("1f1f", {}), say("no schedule is called '1f1f': did you mean '1f1b'? There are ", all_names));
   EXPECT_EQ(refusal("1f1b", {.ranks = 0}), "a schedule for 0 ranks: at least 1 is needed");
   EXPECT_EQ(refusal("1f1b", {.ranks = 2, .micro_batches = 0}), "a schedule for 0 micro-batches: at least 1 is needed");
   EXPECT_EQ(refusal("1f1b", {.ranks = 2, .micro_batches = 4, .chunks = 0}),

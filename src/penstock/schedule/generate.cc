@@ -9,10 +9,15 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
-#include "penstock/schedule/generators/placement.h"
 #include "penstock/schedule/memory_limit.h"
 
 namespace penstock {
+
+// A file generators/generate_FAMILY.cc defines and describes each.
+extern const ScheduleGenerator sequential_generator, gpipe_generator, one_f_one_b_generator,
+    early_one_f_one_b_generator, interleaved_generator, looped_bfs_generator, zb_h1_generator, zb_h2_generator,
+    zb_auto_generator, zb_v_generator, v_half_generator, v_min_generator, dualpipe_v_generator, forward_only_generator;
+
 namespace {
 
 /// The upper bound of p * v * m: larger schedules would not fit into the memory of a common machine.
@@ -78,7 +83,9 @@ Schedule generate(std::string_view name, const ScheduleShape& shape, const Tunin
   check_shape(generator, shape);
   require_memory_limit(tuning.memory_limit, tuning.costs);
   require_costs_fit(tuning.costs, shape.ranks * shape.chunks);
-  return generator.generate(shape, tuning);
+  Schedule schedule = generator.generate(shape, tuning);
+  schedule.name = generator.name;
+  return schedule;
 }
 
 std::string_view default_schedule(int chunks) { return chunks > 1 ? "interleaved" : "1f1b"; }

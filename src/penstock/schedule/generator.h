@@ -28,7 +28,7 @@ struct Tuning {
 struct ScheduleGenerator {
   std::string_view name;     // "1f1b"
   std::string_view summary;  // one line for --help, with its source
-  /// Call generate() instead, which checks the shape and the tuning before.
+  /// Call generate() instead, which checks the shape and the tuning before, and sets the name.
   Schedule (*generate)(const ScheduleShape&, const Tuning&);
   /// Per rank, the upper bound of live micro-batches; a micro-batch counts once for each chunk.
   std::vector<int> (*activation_bound)(const ScheduleShape&, const Tuning&);

@@ -133,7 +133,7 @@ using Order = std::vector<Instruction>;
 
 /// The schedule of one step.
 struct Schedule {
-  std::string name;                 // free text; generators set their own name
+  std::string name;                 // free text; from generate(): the name of the generator
   int micro_batches = 0;            // m
   std::vector<Rank> rank_of_stage;  // size S
   std::vector<Order> orders;        // size p, by rank

@@ -46,8 +46,8 @@ Order warmed_up(StageId stage, MicroBatch end, MicroBatch warm) {
 
 /// `warm_up(stage)` is the number of forwards in the warm-up of a stage.
 template <class WarmUp>
-Schedule with_warm_up(std::string_view name, const ScheduleShape& shape, WarmUp&& warm_up) {
-  Schedule schedule = placed_round_robin(name, shape);
+Schedule with_warm_up(const ScheduleShape& shape, WarmUp&& warm_up) {
+  Schedule schedule = placed_round_robin(shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next())
     schedule.orders[s.index()] = warmed_up(s, MicroBatch(shape.micro_batches), MicroBatch(warm_up(s)));
   return schedule;
@@ -55,17 +55,16 @@ Schedule with_warm_up(std::string_view name, const ScheduleShape& shape, WarmUp&
 
 // In this order stage 0 begins F(i+1) after its own Bi, which is the last instruction of micro-batch i.
 Schedule sequential(const ScheduleShape& shape, const Tuning&) {
-  return with_warm_up(sequential_generator.name, shape, [](StageId) { return 0; });
+  return with_warm_up(shape, [](StageId) { return 0; });
 }
 
 Schedule gpipe(const ScheduleShape& shape, const Tuning&) {
-  return with_warm_up(gpipe_generator.name, shape, [&](StageId) { return shape.micro_batches; });
+  return with_warm_up(shape, [&](StageId) { return shape.micro_batches; });
 }
 
 // p - 1 - s forwards fit in before the first gradient arrives.
 Schedule one_f_one_b(const ScheduleShape& shape, const Tuning&) {
-  return with_warm_up(one_f_one_b_generator.name, shape,
-                      [&](StageId s) { return std::min(shape.micro_batches, shape.ranks - 1 - s.value()); });
+  return with_warm_up(shape, [&](StageId s) { return std::min(shape.micro_batches, shape.ranks - 1 - s.value()); });
 }
 
 std::vector<int> hold_one(const ScheduleShape& shape, const Tuning&) { return for_every_rank(shape, 1); }
@@ -76,7 +75,7 @@ std::vector<int> hold_all(const ScheduleShape& shape, const Tuning&) {
 
 }  // namespace
 
-constinit const ScheduleGenerator sequential_generator{
+extern constinit const ScheduleGenerator sequential_generator{
     .name = "sequential",
     .summary = "one rank works at a time: the naive baseline",
     .generate = sequential,
@@ -86,7 +85,7 @@ constinit const ScheduleGenerator sequential_generator{
     .message_formula = "2(p-1)m",
 };
 
-constinit const ScheduleGenerator gpipe_generator{
+extern constinit const ScheduleGenerator gpipe_generator{
     .name = "gpipe",
     .summary = "all forwards, then all backwards (Huang et al., arXiv 1811.06965)",
     .generate = gpipe,
@@ -97,7 +96,7 @@ constinit const ScheduleGenerator gpipe_generator{
     .message_formula = "2(p-1)m",
 };
 
-constinit const ScheduleGenerator one_f_one_b_generator{
+extern constinit const ScheduleGenerator one_f_one_b_generator{
     .name = "1f1b",
     .summary = "one forward, one backward (PipeDream-Flush; Narayanan et al., arXiv 2006.09503)",
     .generate = one_f_one_b,

@@ -15,7 +15,7 @@ namespace penstock {
 namespace {
 
 Schedule forward_only(const ScheduleShape& shape, const Tuning&) {
-  Schedule schedule = placed_round_robin(forward_only_generator.name, shape);
+  Schedule schedule = placed_round_robin(shape);
   for (int rank = 0; rank < shape.ranks; ++rank) {
     Order& order = schedule.orders[static_cast<std::size_t>(rank)];
     order.reserve(static_cast<std::size_t>(shape.chunks) * static_cast<std::size_t>(shape.micro_batches));
@@ -37,7 +37,7 @@ double forward_only_bubble_time(const ScheduleShape& shape, const StageCosts& co
 
 }  // namespace
 
-constinit const ScheduleGenerator forward_only_generator{
+extern constinit const ScheduleGenerator forward_only_generator{
     .name = "forward-only",
     .summary = "inference and evaluation: no backward",
     .generate = forward_only,

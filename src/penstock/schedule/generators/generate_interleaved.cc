@@ -85,7 +85,7 @@ int warm_up(const ScheduleShape& shape, int rank) {
 }
 
 Schedule in_phases(const ScheduleShape& shape) {
-  Schedule schedule = placed_round_robin(interleaved_generator.name, shape);
+  Schedule schedule = placed_round_robin(shape);
   const std::vector<Pass> passes =
       passes_of(shape, even(shape.micro_batches, std::max(1, shape.micro_batches / shape.ranks)));
   for (Rank rank(0); rank.value() < shape.ranks; rank = rank.next()) {
@@ -124,7 +124,7 @@ class GreedyInterleaving {
 
   /// None if the ranks block each other.
   std::optional<Schedule> run() {
-    Schedule schedule = placed_round_robin(interleaved_generator.name, shape_);
+    Schedule schedule = placed_round_robin(shape_);
     for (Order& order : schedule.orders) order.reserve(2 * passes_.size());
     std::set<std::pair<int, int>> ready;  // the begin of the rank's next instruction, and the rank
     const auto update = [&](int rank) {
@@ -254,7 +254,7 @@ std::vector<int> hold_warm_up(const ScheduleShape& shape, const Tuning&) {
 
 }  // namespace
 
-constinit const ScheduleGenerator interleaved_generator{
+extern constinit const ScheduleGenerator interleaved_generator{
     .name = "interleaved",
     .summary = "1F1B over several stages per rank (Narayanan et al., arXiv 2104.04473)",
     .generate = interleaved,

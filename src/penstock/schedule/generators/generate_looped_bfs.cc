@@ -14,7 +14,7 @@ namespace penstock {
 namespace {
 
 Schedule looped_bfs(const ScheduleShape& shape, const Tuning&) {
-  Schedule schedule = placed_round_robin(looped_bfs_generator.name, shape);
+  Schedule schedule = placed_round_robin(shape);
   for (int rank = 0; rank < shape.ranks; ++rank) {
     Order& order = schedule.orders[static_cast<std::size_t>(rank)];
     order.reserve(2 * static_cast<std::size_t>(shape.chunks) * static_cast<std::size_t>(shape.micro_batches));
@@ -34,7 +34,7 @@ std::vector<int> hold_all_of_every_chunk(const ScheduleShape& shape, const Tunin
 
 }  // namespace
 
-constinit const ScheduleGenerator looped_bfs_generator{
+extern constinit const ScheduleGenerator looped_bfs_generator{
     .name = "looped-bfs",
     .summary = "all forwards, chunk after chunk, then all backwards (Lamy-Poirier, arXiv 2211.05953)",
     .generate = looped_bfs,

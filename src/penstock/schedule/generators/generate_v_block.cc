@@ -209,8 +209,8 @@ class ListScheduling {
 
 /// Repeats the block of each rank m times and then compacts the order by list scheduling: every instruction moves into
 /// idle time before it if its dependencies are met and the rank stays within `memory`.
-Schedule repeat_block(std::string_view name, const ScheduleShape& shape, const VPattern& pattern) {
-  Schedule schedule = placed_in_v(name, shape);
+Schedule repeat_block(const ScheduleShape& shape, const VPattern& pattern) {
+  Schedule schedule = placed_in_v(shape);
   ListScheduling(shape, pattern).run(schedule);
   return schedule;
 }
@@ -227,7 +227,7 @@ Schedule v_half(const ScheduleShape& shape, const Tuning&) {
                                      .forward_up = 3 * p - 2 - r,
                                      .input_grad_up = 3 * p - 1 + pause + 2 * r,
                                      .input_grad_down = 6 * p - 2 + pause - r});
-  return repeat_block(v_half_generator.name, shape, pattern);
+  return repeat_block(shape, pattern);
 }
 
 std::vector<int> hold_half(const ScheduleShape& shape, const Tuning&) {
@@ -246,7 +246,7 @@ Schedule v_min(const ScheduleShape& shape, const Tuning&) {
                                      .forward_up = 2 * p - 1 - r,
                                      .input_grad_up = 2 * p + pause + r,
                                      .input_grad_down = 4 * p - 1 + pause - r});
-  return repeat_block(v_min_generator.name, shape, pattern);
+  return repeat_block(shape, pattern);
 }
 
 std::vector<int> hold_third(const ScheduleShape& shape, const Tuning&) {
@@ -259,7 +259,7 @@ double v_min_bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
 
 }  // namespace
 
-constinit const ScheduleGenerator v_half_generator{
+extern constinit const ScheduleGenerator v_half_generator{
     .name = "v-half",
     .summary = "half of 1F1B's activations: two chunks per rank in a V (Qi et al., arXiv 2405.15362)",
     .generate = v_half,
@@ -273,7 +273,7 @@ constinit const ScheduleGenerator v_half_generator{
     .message_formula = "4(p-1)m",
 };
 
-constinit const ScheduleGenerator v_min_generator{
+extern constinit const ScheduleGenerator v_min_generator{
     .name = "v-min",
     .summary = "a third of 1F1B's activations: two chunks per rank in a V (Qi et al., arXiv 2405.15362)",
     .generate = v_min,

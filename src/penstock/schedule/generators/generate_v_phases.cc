@@ -83,8 +83,8 @@ class VOrder {
   PerLeg forwards_, input_grads_, weight_grads_;  // the next micro-batch of each
 };
 
-Schedule from_orders(std::string_view name, const ScheduleShape& shape, Order (*order_of)(const ScheduleShape&, Rank)) {
-  Schedule schedule = placed_in_v(name, shape);
+Schedule from_orders(const ScheduleShape& shape, Order (*order_of)(const ScheduleShape&, Rank)) {
+  Schedule schedule = placed_in_v(shape);
   for (Rank rank(0); rank.value() < shape.ranks; rank = rank.next())
     schedule.orders[rank.index()] = order_of(shape, rank);
   return schedule;
@@ -142,7 +142,7 @@ Order zb_v_order(const ScheduleShape& shape, Rank rank) {
   return order.take();
 }
 
-Schedule zb_v(const ScheduleShape& shape, const Tuning&) { return from_orders(zb_v_generator.name, shape, zb_v_order); }
+Schedule zb_v(const ScheduleShape& shape, const Tuning&) { return from_orders(shape, zb_v_order); }
 
 /// Zero for equal F, I and W, as in the paper. For other costs, which the paper does not cover: 2(p - 1) times the
 /// difference between the longest and the shortest of the three.
@@ -209,9 +209,7 @@ Order dualpipe_v_order(const ScheduleShape& shape, Rank rank) {
   return order.take();
 }
 
-Schedule dualpipe_v(const ScheduleShape& shape, const Tuning&) {
-  return from_orders(dualpipe_v_generator.name, shape, dualpipe_v_order);
-}
+Schedule dualpipe_v(const ScheduleShape& shape, const Tuning&) { return from_orders(shape, dualpipe_v_order); }
 
 double dualpipe_v_bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
   const double b = costs.input_grad.front() + costs.weight_grad.front();
@@ -221,7 +219,7 @@ double dualpipe_v_bubble_time(const ScheduleShape& shape, const StageCosts& cost
 
 }  // namespace
 
-constinit const ScheduleGenerator zb_v_generator{
+extern constinit const ScheduleGenerator zb_v_generator{
     .name = "zb-v",
     .summary = "zero bubble in 1F1B's memory: two chunks per rank in a V (Qi et al., arXiv 2401.10241)",
     .generate = zb_v,
@@ -235,7 +233,7 @@ constinit const ScheduleGenerator zb_v_generator{
     .message_formula = "4(p-1)m",
 };
 
-constinit const ScheduleGenerator dualpipe_v_generator{
+extern constinit const ScheduleGenerator dualpipe_v_generator{
     .name = "dualpipe-v",
     .summary = "overlapped pairs of forward and backward on a V (cut-in-half of DualPipe, arXiv 2412.19437)",
     .generate = dualpipe_v,

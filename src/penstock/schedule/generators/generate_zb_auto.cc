@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "penstock/schedule/generate.h"
 #include "penstock/schedule/generators/fill_gaps.h"
 #include "penstock/schedule/generators/placement.h"
 #include "penstock/schedule/simulate.h"
@@ -53,15 +54,15 @@ bool is_permitted(const ScheduleGenerator& generator, const ScheduleShape& shape
 std::vector<Schedule> ready_made(const ScheduleShape& shape, const Tuning& tuning) {
   const ActivationCap cap = cap_of(shape, tuning);
   double least = shape.micro_batches;  // of this stage and those before it: a later stage never warms up with more
-  Schedule early = placed_round_robin(zb_auto_generator.name, shape);
+  Schedule early = placed_round_robin(shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next()) {
     least = std::min(least, std::floor(cap.limits[s.index()] + rounding_error));
     const int warm_up = static_cast<int>(std::min<double>(shape.ranks - s.value(), least));
     early.orders[s.index()] = alternating_order(s, MicroBatch(shape.micro_batches), {.warm_up = warm_up, .lag = 0});
   }
   std::vector<Schedule> schedules{std::move(early)};
-  for (const ScheduleGenerator* generator : {&zb_h1_generator, &zb_h2_generator})
-    if (is_permitted(*generator, shape, tuning, cap)) schedules.push_back(generator->generate(shape, tuning));
+  for (const char* name : {"zb-h1", "zb-h2"})
+    if (is_permitted(find_generator(name), shape, tuning, cap)) schedules.push_back(generate(name, shape, tuning));
   return schedules;
 }
 
@@ -77,7 +78,7 @@ Schedule zb_auto(const ScheduleShape& shape, const Tuning& tuning) {
   std::vector<Simulation> runs;
   for (const Schedule& other : others) runs.push_back(simulate(other, tuning.costs));  // throws for invalid costs
 
-  Schedule schedule = placed_round_robin(zb_auto_generator.name, shape);
+  Schedule schedule = placed_round_robin(shape);
   const GapProblem problem{InstructionTimes(tuning.costs, schedule), cap_of(shape, tuning)};
   const std::vector<GapPolicy> policies = gap_policies(problem);
   const GapPolicy* winner = &policies.front();
@@ -113,7 +114,7 @@ std::vector<int> hold_what_the_limit_admits(const ScheduleShape& shape, const Tu
 
 }  // namespace
 
-constinit const ScheduleGenerator zb_auto_generator{
+extern constinit const ScheduleGenerator zb_auto_generator{
     .name = "zb-auto",
     .summary = "fits costs and a memory limit: ZB-1p, ZB-2p (Qi et al., arXiv 2401.10241)",
     .generate = zb_auto,

@@ -42,25 +42,23 @@ namespace {
 
 /// `drift(stage)` is the drift of a stage.
 template <class DriftOf>
-Schedule alternating(std::string_view name, const ScheduleShape& shape, DriftOf&& drift) {
-  Schedule schedule = placed_round_robin(name, shape);
+Schedule alternating(const ScheduleShape& shape, DriftOf&& drift) {
+  Schedule schedule = placed_round_robin(shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next())
     schedule.orders[s.index()] = alternating_order(s, MicroBatch(shape.micro_batches), drift(s.value()));
   return schedule;
 }
 
 Schedule early_one_f_one_b(const ScheduleShape& shape, const Tuning&) {
-  return alternating(early_one_f_one_b_generator.name, shape,
-                     [&](int s) { return Drift{.warm_up = shape.ranks - s, .lag = 0}; });
+  return alternating(shape, [&](int s) { return Drift{.warm_up = shape.ranks - s, .lag = 0}; });
 }
 
 Schedule zb_h1(const ScheduleShape& shape, const Tuning&) {
-  return alternating(zb_h1_generator.name, shape, [&](int s) { return Drift{.warm_up = shape.ranks - s, .lag = s}; });
+  return alternating(shape, [&](int s) { return Drift{.warm_up = shape.ranks - s, .lag = s}; });
 }
 
 Schedule zb_h2(const ScheduleShape& shape, const Tuning&) {
-  return alternating(zb_h2_generator.name, shape,
-                     [&](int s) { return Drift{.warm_up = 2 * (shape.ranks - s) - 1, .lag = 2 * s}; });
+  return alternating(shape, [&](int s) { return Drift{.warm_up = 2 * (shape.ranks - s) - 1, .lag = 2 * s}; });
 }
 
 std::vector<int> hold_depth_of_pipeline(const ScheduleShape& shape, const Tuning&) {
@@ -80,7 +78,7 @@ double idle_between_gradients(const ScheduleShape& shape, const StageCosts& cost
 
 }  // namespace
 
-constinit const ScheduleGenerator early_one_f_one_b_generator{
+extern constinit const ScheduleGenerator early_one_f_one_b_generator{
     .name = "1f1b-early",
     .summary = "1f1b whose input gradients leave before the weight gradients are computed",
     .generate = early_one_f_one_b,
@@ -91,7 +89,7 @@ constinit const ScheduleGenerator early_one_f_one_b_generator{
     .message_formula = "2(p-1)m",
 };
 
-constinit const ScheduleGenerator zb_h1_generator{
+extern constinit const ScheduleGenerator zb_h1_generator{
     .name = "zb-h1",
     .summary = "weight gradients fill the bubble, memory of 1f1b (Qi et al., arXiv 2401.10241)",
     .generate = zb_h1,
@@ -102,7 +100,7 @@ constinit const ScheduleGenerator zb_h1_generator{
     .message_formula = "2(p-1)m",
 };
 
-constinit const ScheduleGenerator zb_h2_generator{
+extern constinit const ScheduleGenerator zb_h2_generator{
     .name = "zb-h2",
     .summary = "no bubble if F, I and W cost the same, memory of two 1f1b (Qi et al., arXiv 2401.10241)",
     .generate = zb_h2,

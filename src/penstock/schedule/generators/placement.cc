@@ -4,16 +4,16 @@
 
 namespace penstock {
 
-Schedule placed_round_robin(std::string_view name, const ScheduleShape& shape) {
-  Schedule schedule{std::string(name), shape.micro_batches, {}, {}};
+Schedule placed_round_robin(const ScheduleShape& shape) {
+  Schedule schedule{.name = {}, .micro_batches = shape.micro_batches, .rank_of_stage = {}, .orders = {}};
   for (int stage = 0; stage < shape.ranks * shape.chunks; ++stage)
     schedule.rank_of_stage.push_back(Rank(stage % shape.ranks));
   schedule.orders.resize(static_cast<std::size_t>(shape.ranks));
   return schedule;
 }
 
-Schedule placed_in_v(std::string_view name, const ScheduleShape& shape) {
-  Schedule schedule{std::string(name), shape.micro_batches, {}, {}};
+Schedule placed_in_v(const ScheduleShape& shape) {
+  Schedule schedule{.name = {}, .micro_batches = shape.micro_batches, .rank_of_stage = {}, .orders = {}};
   for (int rank = 0; rank < shape.ranks; ++rank) schedule.rank_of_stage.push_back(Rank(rank));
   for (int rank = shape.ranks - 1; rank >= 0; --rank) schedule.rank_of_stage.push_back(Rank(rank));
   schedule.orders.resize(static_cast<std::size_t>(shape.ranks));

@@ -1,35 +1,18 @@
-// The generators, and the functions that several of them share: placements of stages on ranks, short names for
-// instructions, bounds of activations, formulas of bubbles, and the order of one stage per rank. Inside this module only.
+// The functions that several generators share: placements of stages on ranks, short names for instructions, bounds of
+// activations, formulas of bubbles, and the order of one stage per rank. Inside this module only.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
 #include "penstock/schedule/generator.h"
 
 namespace penstock {
 
-// The file of each describes its order, with a drawing, and its properties.
-
-extern const ScheduleGenerator sequential_generator;         // generate_1f1b.cc
-extern const ScheduleGenerator gpipe_generator;              // generate_1f1b.cc
-extern const ScheduleGenerator one_f_one_b_generator;        // generate_1f1b.cc
-extern const ScheduleGenerator early_one_f_one_b_generator;  // generate_zb_h.cc
-extern const ScheduleGenerator interleaved_generator;        // generate_interleaved.cc
-extern const ScheduleGenerator looped_bfs_generator;         // generate_looped_bfs.cc
-extern const ScheduleGenerator zb_h1_generator;              // generate_zb_h.cc
-extern const ScheduleGenerator zb_h2_generator;              // generate_zb_h.cc
-extern const ScheduleGenerator zb_auto_generator;            // generate_zb_auto.cc
-extern const ScheduleGenerator zb_v_generator;               // generate_v_phases.cc
-extern const ScheduleGenerator v_half_generator;             // generate_v_block.cc
-extern const ScheduleGenerator v_min_generator;              // generate_v_block.cc
-extern const ScheduleGenerator dualpipe_v_generator;         // generate_v_phases.cc
-extern const ScheduleGenerator forward_only_generator;       // generate_forward_only.cc
-
-/// A schedule without instructions, with stage s on rank s mod p: chunk c of rank r is stage c*p + r.
-Schedule placed_round_robin(std::string_view name, const ScheduleShape& shape);
-/// A schedule without instructions, with two chunks per rank placed in a V: rank r has the stages r and 2p-1-r.
-Schedule placed_in_v(std::string_view name, const ScheduleShape& shape);
+/// A schedule without name and instructions, with stage s on rank s mod p: chunk c of rank r is stage c*p + r.
+Schedule placed_round_robin(const ScheduleShape& shape);
+/// A schedule without name and instructions, with two chunks per rank placed in a V: rank r has the stages r and
+/// 2p-1-r.
+Schedule placed_in_v(const ScheduleShape& shape);
 
 /// The two chunks of a rank in a V placement. The stages 0..p-1 lead down the ranks, the others up again.
 enum class Leg { down, up };
