@@ -13,6 +13,8 @@
 #include "penstock/model/model.h"
 #include "penstock/pipeline/pipeline.h"
 #include "penstock/pipeline/weight_average.h"
+#include "penstock/text/chat.h"
+#include "penstock/text/tokenizer.h"
 #include "penstock/train/train.h"
 #include "penstock/world/world.h"
 #include "penstock/zoo/zoo.h"

@@ -50,6 +50,18 @@ namespace {
   ps::Loader loader(train, ps::for_this_process(pipeline, {.seed = 1}));
 }
 
+[[maybe_unused]] void token_files() {
+  const ps::TokenSet set = ps::load_tokens("train.tokens", 49152);  // the entries of the model's vocabulary
+  ps::Loader loader(ps::text_windows(set.train, {.length = 512, .documents = true}), {.batch_size = 8});
+}
+
+[[maybe_unused]] void tokenizers() {
+  const auto tokenizer = ps::Tokenizer::load("SmolLM2-135M");
+  const std::vector<std::int64_t> ids = tokenizer->encode("The capital of France is");
+  const std::string text = tokenizer->decode(ids);
+  const ps::ChatText chat = ps::render_chat(*tokenizer, {{"user", "What is a pipeline?"}});
+}
+
 [[maybe_unused]] int errors(ps::World& world, ps::Cell& network) {
   try {
     ps::Pipeline pipeline(world, network, ps::cross_entropy, {.schedule = "1f1c"});
