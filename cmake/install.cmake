@@ -5,11 +5,14 @@ set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/penstock)
 
 install(TARGETS penstock_planning EXPORT penstock_planning_targets FILE_SET HEADERS)
 install(EXPORT penstock_planning_targets FILE penstockPlanningTargets.cmake NAMESPACE penstock:: DESTINATION ${package_folder})
+install(TARGETS penstock_text EXPORT penstock_runtime_targets FILE_SET HEADERS)
 if(PENSTOCK_TORCH)
-  install(TARGETS penstock_text penstock EXPORT penstock_runtime_targets FILE_SET HEADERS)
+  install(TARGETS penstock EXPORT penstock_runtime_targets FILE_SET HEADERS)
   install(EXPORT penstock_runtime_targets
     FILE penstockRuntimeTargets.cmake NAMESPACE penstock:: DESTINATION ${package_folder})
-  install(FILES cmake/find_blis.cmake cmake/find_text_libraries.cmake cmake/find_torch.cmake cmake/where_is_torch.py DESTINATION ${package_folder})
+  install(FILES
+    cmake/find_blis.cmake cmake/find_text_libraries.cmake cmake/find_torch.cmake cmake/where_is_torch.py
+    DESTINATION ${package_folder})
 endif()
 
 # The second program stands apart, because only the first one calls it.
