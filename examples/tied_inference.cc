@@ -38,9 +38,8 @@ int main(int argc, char** argv) try {
   if (asked_for("table")) {
     const torch::NoGradGuard no_grad;
     // Only the owner stage's process changes its table; sync_ties() then updates the copy of the head.
-    for (auto& [name, value] : pipeline.local_state())
-      if (name == "word_embedding.table" && world.is_main())
-        value.copy_(torch::arange(32 * 32).view({32, 32}) % 37 * 0.01);
+    ps::StateDict values = pipeline.local_state_dict();
+    if (world.is_main()) values["word_embedding.table"].copy_(torch::arange(32 * 32).view({32, 32}) % 37 * 0.01);
     pipeline.sync_ties();
   }
 

@@ -99,7 +99,7 @@ inline Trained train(World& world, Cell& network, const PipelineOptions& options
   Pipeline pipeline(world, network, squared_error, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   for (int step = 0; step < 3; ++step) trained.losses.push_back(pipeline.train_step(x, y).loss());
-  trained.state = pipeline.state();
+  trained.state = pipeline.state_dict();
   return trained;
 }
 

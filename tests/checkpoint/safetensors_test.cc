@@ -38,20 +38,20 @@ TEST_F(Safetensors, reads_back_what_was_written) {
   torch::manual_seed(1);
   WeightFile file;
   for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kFloat16, torch::kBFloat16})
-    file.tensors[torch::toString(type)] = torch::randn({2, 3}).to(type);
+    file.tensors.insert(torch::toString(type), torch::randn({2, 3}).to(type));
   for (const auto type : {torch::kInt64, torch::kInt32, torch::kInt16, torch::kInt8, torch::kUInt8, torch::kBool})
-    file.tensors[torch::toString(type)] = torch::randint(0, 2, {5}).to(type);
-  file.tensors["a.number"] = torch::tensor(7.5);
-  file.tensors["none of them"] = torch::empty({0, 4});
-  file.tensors["strided \"\xc3\xa4\""] = torch::arange(6).view({2, 3}).t();
+    file.tensors.insert(torch::toString(type), torch::randint(0, 2, {5}).to(type));
+  file.tensors.insert("a.number", torch::tensor(7.5));
+  file.tensors.insert("none of them", torch::empty({0, 4}));
+  file.tensors.insert("strided \"\xc3\xa4\"", torch::arange(6).view({2, 3}).t());
   file.metadata = {{"model", "gpt"}, {"vocabulary", "\n !\"'"}};
   write_safetensors(path_, file);
   const WeightFile read = read_safetensors(path_);
   EXPECT_EQ(read.metadata, file.metadata);
   ASSERT_EQ(read.tensors.size(), file.tensors.size());
-  for (const auto& [name, tensor] : file.tensors) {
-    EXPECT_EQ(read.tensors.at(name).dtype(), tensor.dtype()) << name;
-    EXPECT_TRUE(torch::equal(read.tensors.at(name), tensor)) << name;
+  for (const auto& [name, tensor] : file.tensors.pairs()) {
+    EXPECT_EQ(read.tensors[name].dtype(), tensor.dtype()) << name;
+    EXPECT_TRUE(torch::equal(read.tensors[name], tensor)) << name;
   }
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1) << "something is left over";
 }
@@ -101,7 +101,7 @@ TEST_F(Safetensors, keeps_the_old_file_if_writing_fails) {
                    }),
                    "tensor 'w\\xff'", "not UTF-8"));
   EXPECT_TRUE(says(error_text<ConfigError>([&] {
-                     write_safetensors(path_, {{}, {{"note", "\xfe"}}});
+                     write_safetensors(path_, {StateDict(), {{"note", "\xfe"}}});
                    }),
                    "'note'", "'\\xfe'", "not UTF-8"));
   EXPECT_EQ(bytes(), "as it was");

@@ -20,6 +20,7 @@
 #include "tests/base/error_text.h"
 #include "tests/devices/joined_here.h"
 #include "tests/devices/joined_jobs.h"
+#include "tests/support/expect_same.h"
 #include "tests/support/stream_groups.h"
 #include "tests/support/test_device.h"
 
@@ -225,7 +226,7 @@ TEST_F(DeviceChannels, whatever_else_a_program_does_equals_ranks_of_one_process)
     const auto expected = state_after_whatever_else(threads, {.precision = precision});
     const auto got = state_after_whatever_else(joined.world, {.precision = precision});
     ASSERT_EQ(got.size(), expected.size());
-    for (const auto& [name, tensor] : expected) EXPECT_TRUE(torch::equal(tensor, got.at(name))) << name;
+    expect_same(expected, got);
   }
 }
 

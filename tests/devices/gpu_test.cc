@@ -17,11 +17,10 @@ class Gpu : public testing::Test {
 };
 
 /// Kernels of CUDA may add in another order in each run.
-void expect_close(const std::map<std::string, torch::Tensor>& expected, const std::map<std::string, torch::Tensor>& got,
-                  const std::string& name) {
+void expect_close(const StateDict& expected, const StateDict& got, const std::string& name) {
   ASSERT_EQ(got.size(), expected.size()) << name;
-  for (const auto& [key, value] : expected)
-    ASSERT_TRUE(torch::allclose(got.at(key).to(torch::kFloat64), value.to(torch::kFloat64), 1e-4, 1e-5))
+  for (const auto& [key, value] : expected.pairs())
+    ASSERT_TRUE(torch::allclose(got[key].to(torch::kFloat64), value.to(torch::kFloat64), 1e-4, 1e-5))
         << key << ", " << name;
 }
 

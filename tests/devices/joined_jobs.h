@@ -2,7 +2,6 @@
 // ranks on the CPU, bit by bit.
 #pragma once
 
-#include <map>
 #include <optional>
 
 #include <gtest/gtest.h>
@@ -43,7 +42,7 @@ inline void compare_u_jobs(const WorldOptions& options, int micro_batches,
 
 /// The state of two pipelines in one world after parts of steps, accumulation, evaluations, freezing and short batches,
 /// with ties, skips and clipping. In `options` the schedule, clipping and the device are set here.
-inline std::map<std::string, torch::Tensor> state_after_whatever_else(World& world, PipelineOptions options) {
+inline StateDict state_after_whatever_else(World& world, PipelineOptions options) {
   options.micro_batches = 3;
   options.schedule = "zb-h1";
   options.clip_norm = 0.5;
@@ -79,8 +78,8 @@ inline std::map<std::string, torch::Tensor> state_after_whatever_else(World& wor
   first.sync_ties();
   first.freeze("conv", false);
   train_both();
-  std::map<std::string, torch::Tensor> state = first.state();
-  for (const auto& [name, tensor] : pipelines.back()->state()) state["second " + name] = tensor;
+  StateDict state = first.state_dict();
+  for (const auto& [name, tensor] : pipelines.back()->state_dict().pairs()) state.insert("second " + name, tensor);
   return state;
 }
 

@@ -79,32 +79,32 @@ struct Training {
 };
 
 /// Clipping, a step in parts, an average of weights, metrics and inference.
-std::map<std::string, torch::Tensor> results_of(const Training& training) {
+StateDict results_of(const Training& training) {
   constexpr std::int64_t samples = 32;  // in micro-batches of 8 rows of 24 bytes, which begin where an allocation may
   PipelineOf<DeepNetwork> pipeline(
       {.stages = training.stages, .replicas = training.replicas},
       {.micro_batches = 4, .schedule = "zb-h1", .clip_norm = 0.05, .device = training.device, .seed = 3}, adam());
   WeightAverage average(pipeline, 0.5);
   torch::manual_seed(2);
-  std::map<std::string, torch::Tensor> results;
+  StateDict results;
   const torch::Tensor targets = torch::arange(samples) % 4;
   for (int step = 0; step < 3; ++step) {
     const StepResult result = pipeline.train_step(torch::randn({samples, 6}), targets);
-    results[say("loss ", step)] = torch::tensor(result.loss(), torch::kFloat64);
-    results[say("norm ", step)] = torch::tensor(result.gradient_norm(), torch::kFloat64);
+    results.insert(say("loss ", step), torch::tensor(result.loss(), torch::kFloat64));
+    results.insert(say("norm ", step), torch::tensor(result.gradient_norm(), torch::kFloat64));
   }
   const StepResult result = pipeline.forward_backward(torch::randn({samples, 6}), targets);
-  results["loss of the parts"] = torch::tensor(result.loss(), torch::kFloat64);
+  results.insert("loss of the parts", torch::tensor(result.loss(), torch::kFloat64));
   pipeline.step();
   const torch::Tensor inputs = torch::randn({samples, 6});
   const StepResult evaluated = pipeline.evaluate(inputs, targets, {correct}, {.keep_outputs = true});
-  results["evaluated"] = torch::tensor(evaluated.loss(), torch::kFloat64);
-  results["correct"] = torch::tensor(evaluated.metrics().front(), torch::kFloat64);
-  results["inferred"] = pipeline.infer({inputs}).output();
+  results.insert("evaluated", torch::tensor(evaluated.loss(), torch::kFloat64));
+  results.insert("correct", torch::tensor(evaluated.metrics().front(), torch::kFloat64));
+  results.insert("inferred", pipeline.infer({inputs}).output());
   average.use(true);
-  for (const auto& [name, value] : pipeline.state()) results["average of " + name] = value;
+  for (const auto& [name, value] : pipeline.state_dict().pairs()) results.insert("average of " + name, value);
   average.use(false);
-  for (const auto& [name, value] : pipeline.state()) results[name] = value;
+  for (const auto& [name, value] : pipeline.state_dict().pairs()) results.insert(name, value);
   return results;
 }
 
@@ -210,23 +210,24 @@ enum class Access { reads_gradients, reads_state, changes_state };
 
 /// What the program sees of the ranks' tensors after a step. It may not read them before a later step: the test device
 /// does not know what one thread of the host tells another.
-std::map<std::string, torch::Tensor> values_of_ranks(const std::string& device, Access access) {
+StateDict values_of_ranks(const std::string& device, Access access) {
   DeepPipeline deep({.micro_batches = 3, .device = device});
   Pipeline& pipeline = deep.pipeline;
   torch::manual_seed(1);
   pipeline.forward_backward(torch::randn({9, 6}), torch::arange(9) % 4);
   pipeline.reduce_gradients();
   if (access != Access::reads_gradients) pipeline.step();
-  std::map<std::string, torch::Tensor> values;
+  StateDict values;
   const torch::NoGradGuard no_grad;
-  for (auto& [name, tensor] : access == Access::reads_gradients ? pipeline.local_gradients() : pipeline.local_state()) {
+  for (auto& item : access == Access::reads_gradients ? pipeline.local_gradients() : pipeline.local_state_dict()) {
+    torch::Tensor& tensor = item.value();
     const c10::DeviceGuard guard(tensor.device());
-    values[name] = access == Access::changes_state ? tensor.mul_(0.5) : (tensor * 2).cpu();
+    values.insert(item.key(), access == Access::changes_state ? tensor.mul_(0.5) : (tensor * 2).cpu());
     transport::record_use(tensor, transport::current_stream(tensor.device()));
   }
   if (access != Access::changes_state) return values;
   pipeline.sync_ties();
-  return pipeline.state();
+  return pipeline.state_dict();
 }
 
 TEST_P(OnDevices, the_program_reads_and_changes_tensors_of_ranks) {

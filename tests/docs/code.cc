@@ -130,7 +130,7 @@ struct Tied : ps::Cell {
 [[maybe_unused]] void parts_of_a_step(ps::Pipeline& pipeline, const torch::Tensor& images, const torch::Tensor& labels) {
   auto result = pipeline.forward_backward(images, labels);
   pipeline.reduce_gradients();                                  // over ties and replicas; divides by the loss scale, if any
-  for (auto& [name, gradient] : pipeline.local_gradients()) std::cout << name << " " << gradient.norm() << "\n";
+  for (auto& item : pipeline.local_gradients()) std::cout << item.key() << " " << item->norm() << "\n";
   pipeline.step();                                              // clips with clip_norm, and updates
 }
 

@@ -80,7 +80,7 @@ Trained trained(const Run& run) {
   Trained result;
   const auto [images, labels] = batch();
   for (int step = 0; step < 3; ++step) result.losses.push_back(pipeline.train_step(images, labels).loss());
-  result.state = pipeline.state();
+  result.state = pipeline.state_dict();
   return result;
 }
 
@@ -148,8 +148,8 @@ TEST(TunedKernels, are_close_to_fixed_ones) {
     const Trained tuned = trained({.weight_gradients = mode});
     for (std::size_t step = 0; step < fixed.losses.size(); ++step)
       EXPECT_NEAR(tuned.losses[step], fixed.losses[step], 1e-4);
-    for (const auto& [name, value] : fixed.state)
-      EXPECT_TRUE(torch::allclose(tuned.state.at(name), value, 1e-3, 1e-4)) << name;
+    for (const auto& [name, value] : fixed.state.pairs())
+      EXPECT_TRUE(torch::allclose(tuned.state[name], value, 1e-3, 1e-4)) << name;
   }
 }
 

@@ -471,10 +471,10 @@ TEST(Recompute, gives_the_same_bits_while_layers_are_frozen_and_unfrozen) {
     step();
     pipeline.freeze("in", false);
     step();
-    return pipeline.state();
+    return pipeline.state_dict();
   };
   const auto kept = run(false), again = run(true);
-  for (const auto& [name, value] : kept) EXPECT_TRUE(torch::equal(value, again.at(name))) << name;
+  for (const auto& [name, value] : kept.pairs()) EXPECT_TRUE(torch::equal(value, again[name])) << name;
 }
 
 /// A function that passes gradients only sometimes, alone and next to one that always does.

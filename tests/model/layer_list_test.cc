@@ -125,9 +125,9 @@ TEST(LayerList, is_a_copy_with_the_module_s_requires_grad) {
   const double loss = pipeline.train_step(x, target).loss();
   EXPECT_NEAR(loss, torch::mse_loss(module->forward(x), target).item<double>(), 1e-6);
   EXPECT_TRUE(torch::equal(module->out->weight, before));
-  const auto state = pipeline.state();
+  const auto state = pipeline.state_dict();
   for (const auto& item : module->named_parameters())
-    EXPECT_EQ(torch::equal(state.at(item.key()), item.value()), item.key() == "in.weight") << item.key();
+    EXPECT_EQ(torch::equal(state[item.key()], item.value()), item.key() == "in.weight") << item.key();
 }
 
 TEST(LayerList, a_repeated_name_is_one_layer) {
@@ -241,7 +241,7 @@ TEST(LayerList, a_shared_parameter_is_tied) {
   pipeline.train_step(x, target).wait();
   torch::mse_loss(module->decode(module->encode(x)), target).backward();
   const torch::Tensor expected = (module->encode->weight - 0.5 * module->encode->weight.grad()).detach();
-  EXPECT_TRUE(torch::allclose(pipeline.state().at("encode.weight"), expected, 1e-5, 1e-6));
+  EXPECT_TRUE(torch::allclose(pipeline.state_dict()["encode.weight"], expected, 1e-5, 1e-6));
 }
 
 TEST(LayerList, refuses_a_module_without_clone) {
@@ -348,7 +348,7 @@ TEST(FromSequential, a_repeated_module_is_one_layer) {
   torch::nn::functional::cross_entropy(modules->forward(x), target).backward();
   torch::NoGradGuard no_grad;
   shared->weight.sub_(0.5 * shared->weight.grad());
-  EXPECT_TRUE(torch::allclose(pipeline.state().at("0.weight"), shared->weight, 1e-5, 1e-6));
+  EXPECT_TRUE(torch::allclose(pipeline.state_dict()["0.weight"], shared->weight, 1e-5, 1e-6));
 }
 
 TEST(FromSequential, is_a_copy_with_the_modules_requires_grad) {
@@ -361,9 +361,9 @@ TEST(FromSequential, is_a_copy_with_the_modules_requires_grad) {
   Pipeline pipeline(world, *network, squared_error, {.partition = "1"});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
   pipeline.train_step(torch::randn({3, 2}), torch::randn({3, 2})).wait();
-  const auto state = pipeline.state();
+  const auto state = pipeline.state_dict();
   for (const auto& item : modules->named_parameters())
-    EXPECT_EQ(torch::equal(state.at(item.key()), item.value()), item.key() == "0.weight") << item.key();
+    EXPECT_EQ(torch::equal(state[item.key()], item.value()), item.key() == "0.weight") << item.key();
   EXPECT_TRUE(torch::equal(modules->named_parameters()["1.weight"], before));
 }
 

@@ -156,17 +156,16 @@ TEST(Standalone, equals_the_same_modules_of_torch) {
   const torch::Tensor x = torch::randn({3, 4});
   const torch::Tensor y = network(Value(x)).tensor();
 
-  std::map<std::string, torch::Tensor> p;
-  for (const auto& [name, value] : network.named_parameters()) p[name] = value;
+  const StateDict p = network.state_dict();
   EXPECT_EQ(p.size(), 6U);
-  torch::Tensor plain = torch::relu(torch::nn::functional::linear(x, p.at("one.fc.weight"), p.at("one.fc.bias")));
-  plain = torch::relu(torch::nn::functional::linear(plain, p.at("two.fc.weight"), p.at("two.fc.bias")));
-  plain = torch::nn::functional::linear(plain, p.at("last.weight"), p.at("last.bias"));
+  torch::Tensor plain = torch::relu(torch::nn::functional::linear(x, p["one.fc.weight"], p["one.fc.bias"]));
+  plain = torch::relu(torch::nn::functional::linear(plain, p["two.fc.weight"], p["two.fc.bias"]));
+  plain = torch::nn::functional::linear(plain, p["last.weight"], p["last.bias"]);
   EXPECT_TRUE(torch::equal(y, plain));
 
   // Equal layers in different Cells have different initial weights: the full name counts.
-  EXPECT_FALSE(torch::equal(p.at("one.fc.weight"), p.at("two.fc.weight")));
-  EXPECT_TRUE(torch::equal(p.at("two.fc.weight"), weight(build_layer(linear(4, 4), {.layer = "two.fc"}))));
+  EXPECT_FALSE(torch::equal(p["one.fc.weight"], p["two.fc.weight"]));
+  EXPECT_TRUE(torch::equal(p["two.fc.weight"], weight(build_layer(linear(4, 4), {.layer = "two.fc"}))));
 }
 
 TEST(Standalone, a_pipeline_starts_from_its_values) {
@@ -183,9 +182,9 @@ TEST(Standalone, a_pipeline_starts_from_its_values) {
   network.last.pipeline_stage = 1;
   World world({.stages = 2});
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
-  const auto state = pipeline.state();
+  const auto state = pipeline.state_dict();
   ASSERT_EQ(state.size(), 6U);
-  for (const auto& [name, value] : network.named_parameters()) EXPECT_TRUE(torch::equal(value, state.at(name))) << name;
+  for (const auto& [name, value] : network.named_parameters()) EXPECT_TRUE(torch::equal(value, state[name])) << name;
   EXPECT_NEAR(pipeline.evaluate(x, target).loss(),
               torch::nn::functional::cross_entropy(network(Value(x)).tensor(), target).item<double>(), 1e-6);
 }

@@ -92,7 +92,7 @@ TEST(BatchAxes, other_sample_dimensions_and_whole_inputs_equal_the_plain_loop) {
   TimeFirst alone;
   const torch::Tensor logits = alone.forward_many({inputs[0], inputs[1], inputs[2]})[0].tensor().detach();
 
-  std::optional<NamedTensors> first;
+  std::optional<StateDict> first;
   for (const Layout& layout : layouts) {
     PipelineOf<TimeFirst> pipeline({.stages = layout.stages, .replicas = layout.replicas}, time_first_options(layout),
                                    torch_sgd(0.1), two_targets_loss);
@@ -109,7 +109,7 @@ TEST(BatchAxes, other_sample_dimensions_and_whole_inputs_equal_the_plain_loop) {
     EXPECT_EQ(seen.metrics()[0], static_cast<double>(samples * (length + 1)));
     EXPECT_EQ(seen.weight(), static_cast<double>(samples));
     EXPECT_NEAR(pipeline.train_step(inputs, targets).loss(), loss, 1e-4);
-    const NamedTensors state = pipeline.state();
+    const StateDict state = pipeline.state_dict();
     expect_close(plain.state, state);
     if (!first) first = state;
     expect_same(*first, state);
@@ -119,7 +119,7 @@ TEST(BatchAxes, other_sample_dimensions_and_whole_inputs_equal_the_plain_loop) {
                                    torch_sgd(0.1), two_targets_loss);
     EXPECT_TRUE(torch::allclose(pipeline.infer(inputs).output(), logits, 1e-4, 1e-5));
     EXPECT_NEAR(pipeline.train_step(inputs, targets).loss(), loss, 1e-4);
-    expect_close(plain.state, pipeline.state());
+    expect_close(plain.state, pipeline.state_dict());
   }
 }
 
@@ -135,7 +135,7 @@ TEST(BatchAxes, targets_may_be_missing) {
     const StepResult result = pipeline.train_step(x, BatchTensors::none(10));
     EXPECT_NEAR(result.loss(), plain.losses[0], 1e-5);
     EXPECT_EQ(result.weight(), 10);
-    expect_close(plain.state, pipeline.state());
+    expect_close(plain.state, pipeline.state_dict());
   }
 }
 

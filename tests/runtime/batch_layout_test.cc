@@ -118,7 +118,7 @@ Trained train_from_buffers(const ReusedCase& one, bool overwrites) {
     if (overwrites) std::ranges::for_each(buffers, overwrite);
     gate.release();
   }
-  trained.state = pipeline.state();
+  trained.state = pipeline.state_dict();
   return trained;
 }
 

@@ -61,7 +61,7 @@ Trained train_plainly(int replicas, int micro_batches) {
   network.eval();
   const torch::NoGradGuard no_grad;
   trained.losses.push_back(sum_of(inputs, targets).item<double>() / static_cast<double>(inputs.size(0)));
-  trained.state = network.named_state();
+  trained.state = network.state_dict();
   return trained;
 }
 
@@ -73,7 +73,7 @@ TEST(BatchNorm, equals_a_plain_loop_over_the_same_micro_batches) {
       options.recompute = recompute;
       const Trained piped = train<Normed>({.stages = 1, .options = options}, images());
       expect_close(plain, piped, 1e-5);
-      EXPECT_EQ(piped.state.at("norm.num_batches_tracked").item<std::int64_t>(), 3 * m);
+      EXPECT_EQ(piped.state["norm.num_batches_tracked"].item<std::int64_t>(), 3 * m);
     }
   }
 }
@@ -123,7 +123,7 @@ TEST(BatchNorm, replicas_evaluate_and_infer_as_the_saved_model) {
     pipeline.train_step(inputs + round, targets);
     pipeline.train_step(inputs * 2, targets);
     const Validated here = validate_with(pipeline);
-    alone.load_state(pipeline.state());
+    alone.load_state_dict(pipeline.state_dict());
     const Validated saved = validate_with(alone);
     EXPECT_NEAR(here.loss, saved.loss, 1e-6);
     EXPECT_EQ(here.correct, saved.correct);

@@ -73,8 +73,8 @@ void train(ps::World& world, const std::string& how, int every) {
     if (world.is_main()) print("outputs", outputs.output());
     if (world.is_main()) std::printf("loss %a\n", loss);
   }
-  const auto state = pipeline.state();
-  for (const auto& [name, value] : state)
+  const auto state = pipeline.state_dict();
+  for (const auto& [name, value] : state.pairs())
     if (value.scalar_type() == torch::kFloat32) print(name.c_str(), value);
 }
 

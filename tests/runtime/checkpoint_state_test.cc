@@ -12,8 +12,6 @@
 namespace penstock::test::checkpoint_state_test {
 namespace {
 
-using State = std::map<std::string, torch::Tensor>;
-
 /// Passes its input on once `opens` is ready.
 struct GateImpl : torch::nn::Module {
   explicit GateImpl(std::shared_future<void> opens) : opens_(std::move(opens)) {}
@@ -43,10 +41,10 @@ struct Job {
   StepResult step(const StepOptions& options = {}) { return pipeline.train_step(inputs, targets, options); }
   /// Sets a number of a parameter.
   void set(const std::string& name, float value) {
-    State state = pipeline.state();
-    state.at(name) = state.at(name).clone();
-    state.at(name).flatten()[0] = value;
-    pipeline.load_state(state);
+    StateDict state = pipeline.state_dict();
+    state[name] = state[name].clone();
+    state[name].flatten()[0] = value;
+    pipeline.load_state_dict(state);
   }
 
   World world{{.stages = 2}};
@@ -88,14 +86,14 @@ TEST_F(CheckpointState, contains_the_averages_of_frozen_parameters) {
   job.pipeline.freeze("first");
   job.step();
   job.pipeline.save(folder_);
-  const State average = weights.state();
-  ASSERT_FALSE(average.at("first.weight").equal(job.pipeline.state().at("first.weight")));
+  const StateDict average = weights.state_dict();
+  ASSERT_FALSE(average["first.weight"].equal(job.pipeline.state_dict()["first.weight"]));
   for (const bool is_frozen : {true, false}) {
     Job resumed;
     WeightAverage resumed_weights(resumed.pipeline, 0.9);
     if (is_frozen) resumed.pipeline.freeze("first");
     ASSERT_TRUE(resumed.pipeline.load(folder_));
-    expect_same(resumed_weights.state(), average);
+    expect_same(resumed_weights.state_dict(), average);
   }
 }
 
@@ -109,7 +107,7 @@ TEST_F(CheckpointState, from_before_the_first_learning_rate_has_that_of_the_opti
   job.step();
   ASSERT_TRUE(job.pipeline.load(folder_));
   job.step();
-  expect_same(job.pipeline.state(), plain.pipeline.state());
+  expect_same(job.pipeline.state_dict(), plain.pipeline.state_dict());
 }
 
 TEST_F(CheckpointState, is_saved_after_one_that_was_abandoned) {
@@ -127,7 +125,7 @@ TEST_F(CheckpointState, is_saved_after_one_that_was_abandoned) {
 TEST_F(CheckpointState, is_saved_where_an_invalid_loss_has_ended_two_steps) {
   Job job;
   job.step().wait();
-  const State before = job.pipeline.state();
+  const StateDict before = job.pipeline.state_dict();
   job.inputs = torch::full({8, 6}, infinity);
   const StepResult refused = job.step({.refuse_invalid_loss = true});
   const StepResult behind = job.step({.refuse_invalid_loss = true, .require_previous = true});
@@ -137,7 +135,7 @@ TEST_F(CheckpointState, is_saved_where_an_invalid_loss_has_ended_two_steps) {
   ASSERT_EQ(checkpoints_in(folder_), 1U);
   Job resumed;
   EXPECT_EQ(resumed.pipeline.load(folder_)->step, 3);
-  expect_same(resumed.pipeline.state(), before);
+  expect_same(resumed.pipeline.state_dict(), before);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 struct Clipped : Trained {
   std::vector<double> norms;
-  NamedTensors initial;
+  StateDict initial;
 };
 
 struct ClippedCase {
@@ -35,14 +35,14 @@ Clipped train(const ClippedCase& one) {
       {.micro_batches = 4 / one.replicas, .schedule = one.schedule, .clip_norm = one.clip_norm, .seed = 5},
       torch_sgd(1));
   Clipped outcome;
-  outcome.initial = pipeline.state();
+  outcome.initial = pipeline.state_dict();
   const auto [inputs, targets] = batch();
   for (int step = 0; step < one.steps; ++step) {
     const StepResult result = pipeline.train_step(inputs, targets);
     outcome.losses.push_back(result.loss());
     outcome.norms.push_back(result.gradient_norm());
   }
-  outcome.state = pipeline.state();
+  outcome.state = pipeline.state_dict();
   return outcome;
 }
 
@@ -67,8 +67,8 @@ TEST(ClipNorm, bounds_the_length_of_a_step) {
   const Clipped run = train({"1f1b", 2, 1, 0.05, 1});
   EXPECT_GT(run.norms[0], 0.05);
   double square = 0;
-  for (const auto& [name, value] : run.initial)
-    square += std::pow((value - run.state.at(name)).norm().item<double>(), 2);
+  for (const auto& [name, value] : run.initial.pairs())
+    square += std::pow((value - run.state[name]).norm().item<double>(), 2);
   EXPECT_NEAR(std::sqrt(square), 0.05 * run.norms[0] / (run.norms[0] + 1e-6), 1e-6);
 }
 
@@ -112,18 +112,18 @@ TEST(ClipNorm, of_gradients_that_are_not_finite_equals_torch) {
       network.factor = plain.factor = by;
       Pipeline pipeline(world, network, cross_entropy, {.clip_norm = 0.5, .partition = "uniform"});
       pipeline.optimize_with(torch_sgd(1));
-      const auto before = pipeline.state();
+      const auto before = pipeline.state_dict();
       const auto [inputs, targets] = batch();
       pipeline.train_step(inputs, targets).wait();
-      const auto after = pipeline.state();
+      const auto after = pipeline.state_dict();
 
       torch::nn::functional::cross_entropy(plain(Value(inputs)).tensor(), targets).backward();
       torch::nn::utils::clip_grad_norm_(plain.parameters(), 0.5);
       for (const auto& [name, value] : plain.named_parameters()) {
-        ASSERT_TRUE(torch::equal(value, before.at(name))) << name;
-        EXPECT_TRUE(torch::allclose(value - value.grad(), after.at(name), 1e-5, 1e-6, /*equal_nan=*/true))
+        ASSERT_TRUE(torch::equal(value, before[name])) << name;
+        EXPECT_TRUE(torch::allclose(value - value.grad(), after[name], 1e-5, 1e-6, /*equal_nan=*/true))
             << name << " on " << stages << " with " << by << "\n"
-            << after.at(name);
+            << after[name];
       }
     }
 }
@@ -146,23 +146,24 @@ TEST(ClipNorm, of_complex_parameters_equals_a_plain_step) {
   for (const auto& [stages, replicas] : {std::pair{1, 1}, {3, 1}, {2, 2}}) {
     PipelineOf<Complex> pipeline({.stages = stages, .replicas = replicas}, {.clip_norm = 0.1, .partition = "uniform"},
                                  torch_sgd(1));
-    auto before = pipeline.state();
+    auto before = pipeline.state_dict();
     const auto [inputs, targets] = batch();
     const double norm = pipeline.train_step(inputs, targets).gradient_norm();
-    const auto after = pipeline.state();
+    const auto after = pipeline.state_dict();
 
-    for (auto& [name, value] : before) value.requires_grad_(true);
+    for (auto& [name, value] : before.pairs()) value.requires_grad_(true);
     const torch::Tensor hidden = torch::linear(inputs, before["first.weight"], before["first.bias"]);
     const torch::Tensor parts = torch::view_as_real(hidden * before["phases.weight"]).flatten(1);
     torch::nn::functional::cross_entropy(torch::linear(parts, before["last.weight"], before["last.bias"]), targets)
         .backward();
     const torch::NoGradGuard no_grad;
     double square = 0;
-    for (const auto& [name, value] : before) square += (value.grad() * value.grad().conj()).sum().abs().item<double>();
+    for (const auto& [name, value] : before.pairs())
+      square += (value.grad() * value.grad().conj()).sum().abs().item<double>();
     EXPECT_NEAR(norm, std::sqrt(square), 1e-5 * norm);
     EXPECT_GT(norm, 0.1);
-    for (const auto& [name, value] : before)
-      EXPECT_TRUE(torch::allclose(value - value.grad() * (0.1 / norm), after.at(name), 1e-4, 1e-6)) << name;
+    for (const auto& [name, value] : before.pairs())
+      EXPECT_TRUE(torch::allclose(value - value.grad() * (0.1 / norm), after[name], 1e-4, 1e-6)) << name;
   }
 }
 

@@ -92,9 +92,9 @@ struct FaultyBatch {
 };
 
 /// The state after `steps` steps of a plain loop from `initial`, with 4 micro-batches each.
-NamedTensors plain_state(const NamedTensors& initial, int steps) {
+StateDict plain_state(const StateDict& initial, int steps) {
   FaultyNetwork plain(std::make_shared<Faults>());
-  plain.load_state(initial);
+  plain.load_state_dict(initial);
   for (int step = 0; step < steps; ++step) {
     const FaultyBatch batch(step);
     for (torch::Tensor& parameter : plain.parameters()) parameter.mutable_grad() = torch::Tensor();
@@ -107,7 +107,7 @@ NamedTensors plain_state(const NamedTensors& initial, int steps) {
     const torch::NoGradGuard no_grad;
     for (torch::Tensor& parameter : plain.parameters()) parameter.add_(parameter.grad(), -faulty_rate);
   }
-  return plain.named_state();
+  return plain.state_dict();
 }
 
 /// A pipeline of the network, and its state before training.
@@ -117,7 +117,7 @@ struct FaultyJob {
     pipeline.optimize_with(OptimizerFactory([faults = faults](const std::vector<NamedParameter>& parameters) {
       return std::make_unique<FaultyOptimizer>(parameters, faults);
     }));
-    initial = pipeline.state();
+    initial = pipeline.state_dict();
   }
   static PipelineOptions with_defaults(PipelineOptions options) {
     options.micro_batches = 4;
@@ -133,7 +133,7 @@ struct FaultyJob {
   World world;
   FaultyNetwork network;
   Pipeline pipeline;
-  NamedTensors initial;
+  StateDict initial;
 };
 
 TEST(FailedStep, leaves_running_statistics_as_they_were) {
@@ -142,16 +142,16 @@ TEST(FailedStep, leaves_running_statistics_as_they_were) {
   for (int at = 0; at < 4; ++at) {
     job.faults->fail("forward", at);
     EXPECT_THROW(job.step(7).loss(), StepFailure);
-    expect_same(job.pipeline.state(), plain_state(job.initial, 1), std::to_string(at));
+    expect_same(job.pipeline.state_dict(), plain_state(job.initial, 1), std::to_string(at));
   }
   job.pipeline.evaluate(FaultyBatch(3).inputs, FaultyBatch(3).targets).wait();
-  expect_same(job.pipeline.state(), plain_state(job.initial, 1));
+  expect_same(job.pipeline.state_dict(), plain_state(job.initial, 1));
   job.step(1).wait();
-  expect_same(job.pipeline.state(), plain_state(job.initial, 2));
+  expect_same(job.pipeline.state_dict(), plain_state(job.initial, 2));
 }
 
 std::string error_of_state(FaultyJob& job) {
-  return error_text<RankFailure>([&] { job.pipeline.state(); });
+  return error_text<RankFailure>([&] { job.pipeline.state_dict(); });
 }
 
 // The last B of stage 0 fails when later stages have updated their parameters, or an optimiser fails half way.

@@ -86,24 +86,24 @@ TEST(Failures, a_step_that_fails_in_forward_is_cancelled_and_the_pipeline_remain
     EXPECT_EQ(message_of([&] { broken.step(1).loss(); }),
               say("rank 1 (stage 1) failed at 1F", at, " of step ", at + 1, ": the layer broke"));
     broken.forwards_until_failure = 1 << 30;
-    expect_same(broken.pipeline->state(), whole.pipeline->state());
+    expect_same(broken.pipeline->state_dict(), whole.pipeline->state_dict());
   }
   EXPECT_EQ(broken.step(2).loss(), whole.step(2).loss());
-  expect_same(broken.pipeline->state(), whole.pipeline->state());
+  expect_same(broken.pipeline->state_dict(), whole.pipeline->state_dict());
 }
 
 TEST(Failures, a_wrong_width_leaves_the_pipeline_usable) {
   Job job;
   job.step(0).loss();
-  const auto before = job.pipeline->state();
+  const auto before = job.pipeline->state_dict();
   const auto infer = [&](std::int64_t width) { return job.pipeline->infer(torch::ones({8, width})).output().sizes(); };
   EXPECT_THROW(infer(13), Failure);
-  expect_same(job.pipeline->state(), before);
+  expect_same(job.pipeline->state_dict(), before);
   EXPECT_THROW(infer(5), Failure);
   EXPECT_THROW(job.pipeline->evaluate(torch::ones({8, 13}), torch::zeros({8}, torch::kInt64)).loss(), Failure);
   EXPECT_THROW(job.pipeline->train_step(torch::ones({8, 13}), torch::zeros({8}, torch::kInt64)).loss(), Failure);
   EXPECT_EQ(infer(12), (std::vector<std::int64_t>{8, 4}));
-  expect_same(job.pipeline->state(), before);
+  expect_same(job.pipeline->state_dict(), before);
   EXPECT_GT(job.step(1).loss(), 0);
 }
 
@@ -111,16 +111,16 @@ TEST(Failures, after_a_failure_in_backward_there_is_no_state) {
   // gpipe updates no stage before the second one has finished its B.
   Job job({.micro_batches = micro_batches, .schedule = "gpipe", .clip_norm = 1e9, .seed = 3});
   job.step(0).loss();
-  const auto before = job.pipeline->state();
+  const auto before = job.pipeline->state_dict();
   job.backwards_until_failure = 1;
   const StepResult failing = job.step(1);
   EXPECT_THROW(failing.wait(), RankFailure);
-  EXPECT_THROW(job.pipeline->state(), RankFailure);
-  EXPECT_THROW(job.pipeline->state(), RankFailure);
+  EXPECT_THROW(job.pipeline->state_dict(), RankFailure);
+  EXPECT_THROW(job.pipeline->state_dict(), RankFailure);
   EXPECT_THROW(job.step(2).loss(), Failure);
   // A new world can continue from it.
   Job next;
-  next.pipeline->load_state(before);
+  next.pipeline->load_state_dict(before);
   EXPECT_GT(next.step(1).loss(), 0);
 }
 
@@ -157,8 +157,8 @@ TEST(Failures, state_is_sent_one_tensor_at_a_time_on_demand) {
   const auto endpoints = open_threads(2, {.stall_limit = std::chrono::milliseconds(100)});
   const RankContext sender{
       WorldRank(1), 2, 1, true, false, std::shared_ptr<Transport>(std::shared_ptr<void>(), endpoints[1].get())};
-  std::vector<std::pair<std::string, torch::Tensor>> own;
-  for (int i = 0; i < 10; ++i) own.emplace_back(say("name\n", i), torch::full({3}, i));
+  StateParts own;
+  for (std::uint64_t i = 0; i < 10; ++i) own[{i, 1}] = {say("name\n", i), torch::full({3}, static_cast<int>(i))};
   // Before any demand.
   EXPECT_NE(message_of([&] {
               gather_tensors(sender, control_tag(0, Topic::gathering, 1), own);
@@ -168,10 +168,12 @@ TEST(Failures, state_is_sent_one_tensor_at_a_time_on_demand) {
   receiver.rank = WorldRank(0);
   receiver.endpoint = std::shared_ptr<Transport>(std::shared_ptr<void>(), endpoints[0].get());
   std::thread sending([&] { gather_tensors(sender, control_tag(0, Topic::gathering, 2), own); });
-  const auto all = gather_tensors(receiver, control_tag(0, Topic::gathering, 2), {{"own", torch::zeros({1})}});
+  const auto all =
+      gather_tensors(receiver, control_tag(0, Topic::gathering, 2), {{{7, 0}, {"own", torch::zeros({1})}}});
   sending.join();
   EXPECT_EQ(all.size(), 11u);
-  EXPECT_EQ(all.at("name\n7")[0].item<int>(), 7);
+  EXPECT_EQ(all["name\n7"][0].item<int>(), 7);
+  EXPECT_EQ(all[7].key(), "own") << "not in the order of places";
 }
 
 TEST(Failures, rank_0_demands_few_tensors_of_a_state_at_a_time) {
@@ -182,7 +184,9 @@ TEST(Failures, rank_0_demands_few_tensors_of_a_state_at_a_time) {
       [&] { message_of([&] { gather_tensors(receiver, control_tag(0, Topic::gathering, 1), {}); }); });
   // A sender of ten tensors that counts the demands and answers none of them.
   Tag tag = control_tag(0, Topic::gathering, 1);
-  endpoints[1]->send(WorldRank(0), tag, transport::message_of(std::string(10, 'n'), std::vector<std::uint64_t>(10, 1)));
+  endpoints[1]->send(
+      WorldRank(0), tag,
+      transport::message_of(std::string(10, 'n'), std::vector<std::uint64_t>(10, 1), std::vector<StatePlace>(10)));
   tag.to_stage = 2;  // the demands
   int demands = 0;
   message_of([&] {
@@ -223,8 +227,9 @@ TEST(Failures, a_child_after_fork_gets_an_error) {
   job.step(0).loss();
   EXPECT_NE(said_by_child([&] { return message_of([&] { job.step(1).loss(); }); }).find("a child made by fork()"),
             std::string::npos);
-  EXPECT_NE(said_by_child([&] { return message_of([&] { job.pipeline->state(); }); }).find("a child made by fork()"),
-            std::string::npos);
+  EXPECT_NE(
+      said_by_child([&] { return message_of([&] { job.pipeline->state_dict(); }); }).find("a child made by fork()"),
+      std::string::npos);
   EXPECT_NE(said_by_child([&] { return message_of([&] { job.world.finish(); }); }).find("a child made by fork()"),
             std::string::npos);
   // The child may destroy everything.

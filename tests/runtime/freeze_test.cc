@@ -48,16 +48,16 @@ TEST(FrozenParameters, frozen_from_the_start_do_not_change) {
   for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
     PipelineOf<FrozenFirst> pipeline({.stages = 3}, options_of(schedule));
     optimize(pipeline);
-    const auto before = pipeline.state();
+    const auto before = pipeline.state_dict();
     run(pipeline, 3);
-    const auto after = pipeline.state();
-    EXPECT_TRUE(torch::equal(before.at("first.weight"), after.at("first.weight")));
-    EXPECT_TRUE(torch::equal(before.at("first.bias"), after.at("first.bias")));
-    EXPECT_FALSE(torch::equal(before.at("second.weight"), after.at("second.weight")));
+    const auto after = pipeline.state_dict();
+    EXPECT_TRUE(torch::equal(before["first.weight"], after["first.weight"]));
+    EXPECT_TRUE(torch::equal(before["first.bias"], after["first.bias"]));
+    EXPECT_FALSE(torch::equal(before["second.weight"], after["second.weight"]));
     // Stage 0 trains nothing, so that no gradient is sent to it.
     EXPECT_EQ(instructions_of(pipeline).find("1SEND_B"), std::string::npos) << instructions_of(pipeline);
     EXPECT_NE(instructions_of(pipeline).find("2SEND_B"), std::string::npos) << instructions_of(pipeline);
-    EXPECT_FALSE(pipeline.local_state().at("first.weight").grad().defined());
+    EXPECT_FALSE(pipeline.local_state_dict()["first.weight"].grad().defined());
   }
 }
 
@@ -68,11 +68,11 @@ TEST(FrozenParameters, of_a_standalone_network_stay_frozen) {
     if (name == "first.weight") value.set_requires_grad(false);
   Pipeline pipeline(world, network, cross_entropy, options_of("1f1b"));
   optimize(pipeline);
-  const auto before = pipeline.state();
+  const auto before = pipeline.state_dict();
   run(pipeline, 2);
-  const auto after = pipeline.state();
-  EXPECT_TRUE(torch::equal(before.at("first.weight"), after.at("first.weight")));
-  EXPECT_FALSE(torch::equal(before.at("first.bias"), after.at("first.bias")));
+  const auto after = pipeline.state_dict();
+  EXPECT_TRUE(torch::equal(before["first.weight"], after["first.weight"]));
+  EXPECT_FALSE(torch::equal(before["first.bias"], after["first.bias"]));
 }
 
 /// Frozen for steps 2 and 3 of 5; the result must not depend on `stages`.
@@ -83,24 +83,24 @@ Trained freeze_and_thaw(int stages, const std::string& schedule, bool recompute)
   PipelineOf<Three> pipeline({.stages = stages}, options);
   optimize(pipeline);
   run(pipeline, 1);
-  const auto before = pipeline.state();
+  const auto before = pipeline.state_dict();
   pipeline.freeze("first");
   pipeline.freeze("second.bias");
   if (stages == 3) {
     EXPECT_EQ(instructions_of(pipeline).find("1SEND_B"), std::string::npos) << instructions_of(pipeline);
   }
   run(pipeline, 2);
-  const auto frozen = pipeline.state();
+  const auto frozen = pipeline.state_dict();
   for (const char* name : {"first.weight", "first.bias", "second.bias"})
-    EXPECT_TRUE(torch::equal(before.at(name), frozen.at(name))) << name;
-  EXPECT_FALSE(torch::equal(before.at("second.weight"), frozen.at("second.weight")));
+    EXPECT_TRUE(torch::equal(before[name], frozen[name])) << name;
+  EXPECT_FALSE(torch::equal(before["second.weight"], frozen["second.weight"]));
   pipeline.freeze("first", false);
   pipeline.freeze("second", false);
   if (stages == 3) {
     EXPECT_NE(instructions_of(pipeline).find("1SEND_B"), std::string::npos) << instructions_of(pipeline);
   }
   const Trained trained = train(pipeline, rows(), targets(), 2);
-  EXPECT_FALSE(torch::equal(frozen.at("first.weight"), trained.state.at("first.weight")));
+  EXPECT_FALSE(torch::equal(frozen["first.weight"], trained.state["first.weight"]));
   return trained;
 }
 
@@ -115,10 +115,10 @@ TEST(FrozenParameters, frozen_from_the_start_can_train_later) {
   PipelineOf<FrozenFirst> pipeline({.stages = 3}, options_of("1f1b"));
   optimize(pipeline);
   run(pipeline, 1);
-  const auto before = pipeline.state();
+  const auto before = pipeline.state_dict();
   pipeline.freeze("first", false);
   run(pipeline, 1);
-  EXPECT_FALSE(torch::equal(before.at("first.weight"), pipeline.state().at("first.weight")));
+  EXPECT_FALSE(torch::equal(before["first.weight"], pipeline.state_dict()["first.weight"]));
 }
 
 TEST(FrozenParameters, need_their_full_names) {

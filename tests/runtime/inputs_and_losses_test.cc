@@ -85,7 +85,7 @@ Trained train_words(bool sparse, const Case& one) {
     const torch::Tensor words = torch::arange(step, step + 10) % 4;  // the row of word 4 has no gradient
     trained.losses.push_back(pipeline.train_step(words, torch::arange(10) % 4).loss());
   }
-  trained.state = pipeline.state();
+  trained.state = pipeline.state_dict();
   return trained;
 }
 
@@ -126,7 +126,7 @@ TEST(MaskedTargets, have_no_weight) {
     const StepResult result = pipeline.train_step(tokens, targets);
     EXPECT_NEAR(result.loss(), plain.losses[0], 1e-6);
     EXPECT_EQ(result.weight(), 18);
-    expect_close(plain.state, pipeline.state());
+    expect_close(plain.state, pipeline.state_dict());
   }
 }
 

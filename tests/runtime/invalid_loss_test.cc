@@ -34,7 +34,7 @@ Trained without_the_batch(const Case& one, bool counts_it = true) {
     if (step == 3 && counts_it) job.pipeline.skip_step();
     outcome.losses.push_back(job.step(Samples(step), {}).loss());
   }
-  outcome.state = job.pipeline.state();
+  outcome.state = job.pipeline.state_dict();
   return outcome;
 }
 
@@ -44,19 +44,19 @@ Trained with_the_batch(const Case& one, std::int64_t bad, bool look_ahead) {
   OverflowJob job(one.world(), one.options());
   Trained outcome;
   for (const int step : {0, 1}) outcome.losses.push_back(job.step(Samples(step)).loss());
-  const NamedTensors before = job.pipeline.state();
+  const StateDict before = job.pipeline.state_dict();
   const StepResult refused = job.step(Samples(2).spoil(bad));
   std::optional<StepResult> behind;
   if (look_ahead) behind = job.step(Samples(3));
   EXPECT_THROW(refused.loss(), InvalidLoss);
   EXPECT_THROW(refused.wait(), InvalidLoss);
   if (!look_ahead) {
-    expect_same(job.pipeline.state(), before);
+    expect_same(job.pipeline.state_dict(), before);
     behind = job.step(Samples(3));
   }
   outcome.losses.push_back(behind->loss());
   outcome.losses.push_back(job.step(Samples(4)).loss());
-  outcome.state = job.pipeline.state();
+  outcome.state = job.pipeline.state_dict();
   job.world.finish();
   return outcome;
 }
@@ -136,11 +136,11 @@ TEST(InvalidLoss, restores_stages_that_wait_for_no_gradients) {
   };
   for (int i = 0; i < 20; ++i) {
     step(Samples(i), {.refuse_invalid_loss = true}).loss();
-    const NamedTensors before = pipeline.state();
+    const StateDict before = pipeline.state_dict();
     Samples samples(100 + i);
     samples.targets[15] = 3;
     EXPECT_THROW(step(samples, {.refuse_invalid_loss = true}).loss(), InvalidLoss);
-    expect_same(pipeline.state(), before);
+    expect_same(pipeline.state_dict(), before);
   }
 }
 
@@ -167,12 +167,12 @@ TEST(InvalidLoss, ends_waits_for_tied_parameters_of_other_replicas) {
     return pipeline.train_step(samples.inputs, samples.targets, {.refuse_invalid_loss = true}).loss();
   };
   step(Samples(0));
-  const NamedTensors before = pipeline.state();
+  const StateDict before = pipeline.state_dict();
   for (const std::int64_t row : {15, 7}) {
     Samples samples(1);
     samples.targets[row] = 3;
     EXPECT_THROW(step(samples), InvalidLoss);
-    expect_same(pipeline.state(), before);
+    expect_same(pipeline.state_dict(), before);
   }
   EXPECT_GT(step(Samples(2)), 0);
 }
@@ -180,12 +180,12 @@ TEST(InvalidLoss, ends_waits_for_tied_parameters_of_other_replicas) {
 TEST(InvalidLoss, ends_the_step_behind_on_request) {
   OverflowJob job({.stages = 2}, {.micro_batches = 4});
   job.step(Samples(0)).loss();
-  const NamedTensors before = job.pipeline.state();
+  const StateDict before = job.pipeline.state_dict();
   const StepResult refused = job.step(Samples(1).spoil(15));
   const StepResult behind = job.step(Samples(2), {.refuse_invalid_loss = true, .require_previous = true});
   EXPECT_THROW(refused.loss(), InvalidLoss);
   EXPECT_THROW(behind.loss(), StepFailure);
-  expect_same(job.pipeline.state(), before);
+  expect_same(job.pipeline.state_dict(), before);
   job.step(Samples(3)).loss();
   EXPECT_GT(job.step(Samples(4), {.refuse_invalid_loss = true, .require_previous = true}).loss(), 0);
   job.world.finish();

@@ -49,9 +49,9 @@ TEST(InvalidSearch, names_the_first_function_or_layer_of_the_last_stage) {
     EXPECT_FALSE(refusal.where.spoiled_by);
   }
   OverflowJob job({.stages = 2}, {.micro_batches = 4});
-  auto state = job.pipeline.state();
-  state.at("c.weight").fill_(3e38);
-  job.pipeline.load_state(state);
+  auto state = job.pipeline.state_dict();
+  state["c.weight"].fill_(3e38);
+  job.pipeline.load_state_dict(state);
   // The product overflows to an infinity, of which the normalisation makes a NaN, or to a NaN at once: that depends on
   // the order in which the processor's kernels add.
   const std::string text = refusal_of(job.step(Samples(0))).text;
@@ -66,13 +66,13 @@ TEST(InvalidSearch, names_what_the_last_stage_receives) {
   for (const char* schedule : {"1f1b", "gpipe", "zb-h1"}) {
     OverflowJob job({.stages = 2}, {.micro_batches = 4, .schedule = schedule});
     job.step(Samples(0)).loss();
-    const auto before = job.pipeline.state();
+    const auto before = job.pipeline.state_dict();
     const Refusal refusal = refusal_of(job.step(Samples(1).spoil(11)));
     EXPECT_TRUE(
         refusal.text.starts_with("the loss of training step 1 is nan in micro-batch 2 (stage 1): the output of '"))
         << refusal.text;
     expect_ends_with(refusal.text, "' (stage 0), which stage 1 receives, is not finite");
-    expect_same(job.pipeline.state(), before);
+    expect_same(job.pipeline.state_dict(), before);
   }
 }
 
@@ -113,7 +113,7 @@ TEST(InvalidSearch, names_a_parameter_and_the_update_before) {
   EXPECT_EQ(refusal.where.spoiled_by, 1U);
   expect_ends_with(refusal_of(job.step(Samples(3))).text, cause);
   // Loading the same values is what the program has done last.
-  job.pipeline.load_state(job.pipeline.state());
+  job.pipeline.load_state_dict(job.pipeline.state_dict());
   expect_ends_with(refusal_of(job.step(Samples(4))).text,
                    "parameter 'c.weight' (stage 1) is not finite, and no update has changed it");
 }
@@ -206,12 +206,12 @@ TEST(InvalidSearch, that_fails_itself_leaves_the_pipeline_usable) {
   Once network;
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "uniform"});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.01); });
-  const auto before = pipeline.state();
+  const auto before = pipeline.state_dict();
   Samples samples(0);
   samples.inputs[15].fill_(3e38);
   const Refusal refusal = refusal_of(pipeline.train_step(samples.inputs, samples.targets, refusing));
   EXPECT_NE(refusal.text.find("a second forward pass failed (the layer broke)"), std::string::npos) << refusal.text;
-  expect_same(pipeline.state(), before);
+  expect_same(pipeline.state_dict(), before);
   *network.calls = -100;
   EXPECT_GT(pipeline.train_step(Samples(1).inputs, Samples(1).targets, refusing).loss(), 0);
 }
@@ -220,9 +220,9 @@ TEST(InvalidSearch, that_fails_itself_leaves_the_pipeline_usable) {
 TEST(InvalidSearch, finds_it_with_recompute) {
   OverflowJob job({.stages = 1}, {.micro_batches = 4, .recompute = true});
   job.step(Samples(0)).loss();
-  const auto before = job.pipeline.state();
+  const auto before = job.pipeline.state_dict();
   EXPECT_NE(refusal_of(job.step(Samples(1).spoil(7))).text.find("function 'square'"), std::string::npos);
-  expect_same(job.pipeline.state(), before);
+  expect_same(job.pipeline.state_dict(), before);
   EXPECT_GT(job.step(Samples(2)).loss(), 0);
 }
 

@@ -37,7 +37,7 @@ void run_small(const std::vector<std::string>& arguments) {
                    outcome.costs[3].described - outcome.costs[1].described, " messages again");
   if (!world.is_main()) return;
   for (const double loss : outcome.losses) std::printf("loss %a\n", loss);
-  for (const auto& [name, value] : outcome.parameters) {
+  for (const auto& [name, value] : outcome.parameters.pairs()) {
     const torch::Tensor flat = value.contiguous().flatten();
     std::printf("%s", name.c_str());
     for (std::int64_t i = 0; i < flat.numel(); ++i) std::printf(" %a", flat.data_ptr<float>()[i]);

@@ -181,7 +181,7 @@ MatrixOutcome run_matrix_job(World& world, Cell& network, const MatrixCase& one,
     if (one.evaluates && outcome.losses.size() == 2)
       outcome.losses.push_back(pipeline.evaluate(inputs, targets).loss());
   }
-  outcome.state = pipeline.state();
+  outcome.state = pipeline.state_dict();
   outcome.peaks = Profiler(pipeline).local_peaks();
   return outcome;
 }

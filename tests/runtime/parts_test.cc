@@ -36,7 +36,7 @@ TEST(Parts, equal_the_whole_step) {
       if (step != 1) parts.reduce_gradients();  // step() does it where it was left out
       parts.step();
     }
-    expect_same(whole.state(), parts.state());
+    expect_same(whole.state_dict(), parts.state_dict());
   }
 }
 
@@ -47,9 +47,9 @@ TEST(Parts, return_gradients_by_name_and_divide_them) {
   scaled.forward_backward(scaled.inputs, scaled.targets);
   scaled.reduce_gradients(4);
   const auto gradients = plain.local_gradients(), quarter = scaled.local_gradients();
-  ASSERT_EQ(gradients.size(), plain.state().size());
-  for (const auto& [name, gradient] : gradients) EXPECT_TRUE(gradient.equal(quarter.at(name) * 4)) << name;
-  EXPECT_GT(gradients.at("first.weight").norm().item<double>(), 0);
+  ASSERT_EQ(gradients.size(), plain.state_dict().size());
+  for (const auto& [name, gradient] : gradients.pairs()) EXPECT_TRUE(gradient.equal(quarter[name] * 4)) << name;
+  EXPECT_GT(gradients["first.weight"].norm().item<double>(), 0);
 }
 
 struct Twice : Cell {
@@ -62,7 +62,7 @@ struct Twice : Cell {
 TEST(Parts, are_not_changed_by_reading_gradients) {
   torch::manual_seed(7);
   const torch::Tensor inputs = torch::randn({8, 6}), targets = torch::arange(8) % 4;
-  std::map<std::string, torch::Tensor> trained[2];
+  StateDict trained[2];
   for (const bool looks : {false, true}) {
     PipelineOf<Twice> pipeline({.stages = 1, .replicas = 2}, {.micro_batches = 2, .clip_norm = 0.1}, torch_sgd(0.5));
     const StepResult result = pipeline.forward_backward(inputs, targets);
@@ -71,7 +71,7 @@ TEST(Parts, are_not_changed_by_reading_gradients) {
     }
     pipeline.step();
     EXPECT_GT(result.gradient_norm(), 0.1);
-    trained[looks] = pipeline.state();
+    trained[looks] = pipeline.state_dict();
   }
   expect_same(trained[false], trained[true]);
 }
@@ -83,7 +83,7 @@ TEST(Parts, keep_their_gradients_during_an_evaluation) {
     if (job == &evaluated) job->evaluate(job->inputs, job->targets).wait();
     job->step();
   }
-  expect_same(undisturbed.state(), evaluated.state());
+  expect_same(undisturbed.state_dict(), evaluated.state_dict());
 }
 
 TEST(Parts, in_another_order_are_an_error) {

@@ -37,7 +37,7 @@ void expect_equal_on(int stages, const std::string& partition) {
   const Trained whole = train_on<Network>(1, "uniform");
   expect_same(whole, train_on<Network>(stages, partition));
   EXPECT_LT(whole.losses.back(), whole.losses.front());
-  EXPECT_FALSE(whole.state.empty());
+  EXPECT_FALSE(whole.state.is_empty());
 }
 
 struct InPlace : Cell {
@@ -141,7 +141,7 @@ TEST(Sequential, is_accepted_as_a_network) {
   World world({.stages = 2});
   Pipeline pipeline(world, *from_sequential(network), cross_entropy, {.micro_batches = 4});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
-  EXPECT_TRUE(torch::equal(pipeline.state().at("0.weight"), network->named_parameters()["0.weight"]));
+  EXPECT_TRUE(torch::equal(pipeline.state_dict()["0.weight"], network->named_parameters()["0.weight"]));
   const double whole =
       torch::nn::functional::cross_entropy(network->forward(inputs_of(8)), targets_of(8)).item<double>();
   EXPECT_NEAR(pipeline.train_step(inputs_of(8), targets_of(8)).loss(), whole, 1e-5);
@@ -213,9 +213,10 @@ TEST(Updates, free_the_applied_gradients) {
     parameters.insert(parameters.end(), own.begin(), own.end());
     return torch::optim::SGD(std::move(own), 0.1);
   });
-  const auto before = pipeline.state();
+  const auto before = pipeline.state_dict();
   pipeline.train_step(inputs_of(12), targets_of(12));
-  for (const auto& [name, value] : pipeline.state()) EXPECT_FALSE(torch::equal(value, before.at(name))) << name;
+  for (const auto& [name, value] : pipeline.state_dict().pairs())
+    EXPECT_FALSE(torch::equal(value, before[name])) << name;
   ASSERT_FALSE(parameters.empty());
   for (const torch::Tensor& parameter : parameters) EXPECT_FALSE(parameter.grad().defined());
 }

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <map>
 #include <mutex>
 #include <set>
 
@@ -45,14 +44,14 @@ struct Job : PipelineOf<Network> {
   torch::Tensor inputs, targets;
 };
 
-NamedTensors state_of(torch::nn::Module& module) {
-  NamedTensors state;
-  for (auto& item : module.named_parameters()) state[item.key()] = item.value().detach().clone();
+StateDict state_of(torch::nn::Module& module) {
+  StateDict state;
+  for (auto& item : module.named_parameters()) state.insert(item.key(), item.value().detach().clone());
   return state;
 }
 
 /// The network of `job`, and the function of a plain loop after the backward pass of each step.
-NamedTensors plain_loop(Job& job, int steps, const std::function<std::function<void(int)>(Plain&)>& prepare) {
+StateDict plain_loop(Job& job, int steps, const std::function<std::function<void(int)>(Plain&)>& prepare) {
   Plain plain;
   copy_state(job, plain);
   const auto update = prepare(plain);
@@ -90,7 +89,7 @@ template <class Make>
 void expect_as_plain(const Make& make) {
   for (const int stages : {1, 3}) {
     Job job({.stages = stages});
-    const NamedTensors plain = plain_loop(job, 4, [&](Plain& network) {
+    const StateDict plain = plain_loop(job, 4, [&](Plain& network) {
       return [optimizer = std::shared_ptr(optimizer_factory(make)([&] {
                 std::vector<NamedParameter> all;
                 for (auto& item : network.named_parameters()) all.push_back({item.key(), item.value()});
@@ -99,7 +98,7 @@ void expect_as_plain(const Make& make) {
     });
     job.optimize_with(make);
     job.train(4);
-    expect_same(job.state(), plain, say(stages, " stages"));
+    expect_same(job.state_dict(), plain, say(stages, " stages"));
   }
 }
 
@@ -146,7 +145,7 @@ auto adamw_of(double rate, double decay) {
 TEST(ParameterGroups, equal_a_plain_loop_with_groups_under_a_learning_rate_schedule) {
   for (const int stages : {1, 2, 4}) {
     Job job({.stages = stages});
-    const NamedTensors plain = plain_loop(job, 5, [&](Plain& network) {
+    const StateDict plain = plain_loop(job, 5, [&](Plain& network) {
       std::vector<torch::Tensor> none, last, rest;
       for (auto& item : network.named_parameters())
         (item.value().dim() < 2 ? none : item.key() == "last.weight" ? last : rest).push_back(item.value());
@@ -171,7 +170,7 @@ TEST(ParameterGroups, equal_a_plain_loop_with_groups_under_a_learning_rate_sched
       job.set_learning_rate(0.01 * (step + 1));
       job.train_step(job.inputs, job.targets);
     }
-    expect_same(job.state(), plain, say(stages, " stages"));
+    expect_same(job.state_dict(), plain, say(stages, " stages"));
   }
 }
 
@@ -181,17 +180,17 @@ TEST(ParameterGroups, a_pattern_without_a_match_is_an_error) {
       error_text<ConfigError>([&] { job.optimize_with(ParameterGroups(sgd()).add("lost.*", sgd())); });
   EXPECT_TRUE(says(text, "'lost.*'", "no parameter", "nearest")) << text;
   EXPECT_NO_THROW(job.optimize_with(ParameterGroups(sgd()).add("*.b?as", sgd({.learning_rate = 0}))));
-  const NamedTensors before = job.state();
+  const StateDict before = job.state_dict();
   job.train();
-  for (const auto& [name, value] : job.state())
-    EXPECT_EQ(value.equal(before.at(name)), name.ends_with(".bias")) << name;
+  for (const auto& [name, value] : job.state_dict().pairs())
+    EXPECT_EQ(value.equal(before[name]), name.ends_with(".bias")) << name;
 }
 
 TEST(GradientHook, receives_gradients_before_clipping) {
-  std::optional<NamedTensors> first;
+  std::optional<StateDict> first;
   for (const auto& [stages, replicas] : {std::pair(1, 1), {2, 1}, {4, 1}}) {
     Job job({.stages = stages, .replicas = replicas}, 0.05);
-    const NamedTensors plain = plain_loop(job, 3, [](Plain& network) {
+    const StateDict plain = plain_loop(job, 3, [](Plain& network) {
       return [&network, sgd = std::make_shared<torch::optim::SGD>(network.parameters(), 0.1)](int) {
         for (auto& item : network.named_parameters())
           if (item.key() == "first.weight") item.value().mutable_grad() = item.value().grad() * 0;
@@ -208,7 +207,7 @@ TEST(GradientHook, receives_gradients_before_clipping) {
       return name == "first.weight" ? gradient * 0 : torch::Tensor();
     });
     job.train(3);
-    const NamedTensors state = job.state();
+    const StateDict state = job.state_dict();
     EXPECT_EQ(seen.size(), 8u);
     expect_close(state, plain);
     if (!first) first = state;
@@ -227,25 +226,25 @@ TEST(GradientHook, returning_another_shape_fails_the_step) {
 TEST(Average, equals_that_of_a_plain_loop) {
   for (const int stages : {1, 3}) {
     Job job({.stages = stages});
-    NamedTensors average;
-    const NamedTensors plain = plain_loop(job, 4, [&](Plain& network) {
+    StateDict average;
+    const StateDict plain = plain_loop(job, 4, [&](Plain& network) {
       average = state_of(network);
       return [&, sgd = std::make_shared<torch::optim::SGD>(network.parameters(), 0.5)](int) {
         sgd->step();
         torch::NoGradGuard no_grad;
-        for (auto& item : network.named_parameters()) average.at(item.key()).lerp_(item.value(), 1 - 0.9);
+        for (auto& item : network.named_parameters()) average[item.key()].lerp_(item.value(), 1 - 0.9);
       };
     });
     EXPECT_THROW(WeightAverage(job, 1), ConfigError);
     job.optimize_with([](auto p) { return torch::optim::SGD(p, 0.5); });
     WeightAverage weights(job, 0.9);
     job.train(4);
-    expect_same(weights.state(), average, "average");
-    expect_same(job.state(), plain, "weights");
+    expect_same(weights.state_dict(), average, "average");
+    expect_same(job.state_dict(), plain, "weights");
 
     const double loss = job.evaluate(job.inputs, job.targets).loss();
     weights.use(true);
-    expect_same(job.state(), average, "in use");
+    expect_same(job.state_dict(), average, "in use");
     EXPECT_NE(job.evaluate(job.inputs, job.targets).loss(), loss);
     const std::string text = error_text<ConfigError>([&] { job.train_step(job.inputs, job.targets); });
     EXPECT_TRUE(says(text, "use(false)")) << text;
@@ -279,15 +278,15 @@ TEST(Gathered, several_calls_equal_one_step_over_their_batches) {
                                      .clip_norm = clip},
                                     torch_sgd(0.2));
           two_steps(pipeline);
-          return pipeline.state();
+          return pipeline.state_dict();
         };
         const auto part = [&](const torch::Tensor& x, int i) { return x.narrow(0, 4 * i, 4); };
-        const NamedTensors whole = train(
+        const StateDict whole = train(
             [&](Pipeline& pipeline) {
               for (int step = 0; step < 2; ++step) pipeline.train_step(inputs, targets);
             },
             6);
-        const NamedTensors by_parts = train(
+        const StateDict by_parts = train(
             [&](Pipeline& pipeline) {
               for (int step = 0; step < 2; ++step) {
                 for (int i = 0; i < 3; ++i) {
@@ -298,7 +297,7 @@ TEST(Gathered, several_calls_equal_one_step_over_their_batches) {
               }
             },
             2);
-        const NamedTensors by_steps = train(
+        const StateDict by_steps = train(
             [&](Pipeline& pipeline) {
               for (int step = 0; step < 6; ++step) {
                 const StepResult result = pipeline.train_step(part(inputs, step % 3), part(targets, step % 3));
@@ -321,7 +320,7 @@ TEST(Gathered, calls_of_different_sizes_are_weighted_by_their_samples) {
   EXPECT_NEAR(loss, 1.4, 0.6) << "of its own batch, not of all";
   EXPECT_THROW(PipelineOf<Tied>({.stages = 1}, {.update_every = 0}), ConfigError);
   parts.step();
-  expect_close(whole.state(), parts.state());
+  expect_close(whole.state_dict(), parts.state_dict());
 }
 
 /// With statistics and dropout, which differ between training and evaluation mode.
@@ -366,23 +365,23 @@ TEST(Cell, is_a_module_and_receives_the_trained_weights) {
           torch::cat({(*to)(inputs.narrow(0, 0, 6)).tensor(), (*to)(inputs.narrow(0, 6, 6)).tensor()});
       EXPECT_TRUE(alone.equal(pipeline.infer(inputs).output()));
     }
-    EXPECT_EQ(fresh.named_state().size(), pipeline.state().size());
+    EXPECT_EQ(fresh.state_dict().keys(), pipeline.state_dict().keys());
   }
 }
 
 TEST(Cell, rejects_a_state_that_does_not_match) {
   Modes network;
-  NamedTensors state = network.named_state();
-  EXPECT_NO_THROW(network.load_state(state));
-  state["head.oux.weight"] = torch::zeros({4, 8});
+  StateDict state = network.state_dict();
+  EXPECT_NO_THROW(network.load_state_dict(state));
+  state.insert("head.oux.weight", torch::zeros({4, 8}));
   EXPECT_TRUE(
-      says(error_text<ConfigError>([&] { network.load_state(state); }), "'head.oux.weight'", "'head.out.weight'"));
+      says(error_text<ConfigError>([&] { network.load_state_dict(state); }), "'head.oux.weight'", "'head.out.weight'"));
   state.erase("head.oux.weight");
   state["shift"] = torch::zeros({5});
-  EXPECT_TRUE(says(error_text<ConfigError>([&] { network.load_state(state); }), "'shift'", "[4]", "[5]"));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { network.load_state_dict(state); }), "'shift'", "[4]", "[5]"));
   state.erase("shift");
-  EXPECT_TRUE(says(error_text<ConfigError>([&] { network.load_state(state); }), "'shift'", "does not have"));
-  EXPECT_NO_THROW(network.load_state(state, Cell::Missing::keep));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { network.load_state_dict(state); }), "'shift'", "does not have"));
+  EXPECT_NO_THROW(network.load_state_dict(state, Cell::Missing::keep));
 }
 
 TEST(Cell, annotated_for_stages_runs_on_one_device) {

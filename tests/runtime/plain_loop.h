@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -34,7 +33,7 @@ struct Network : torch::nn::Module {
 
 struct Outcome {
   std::vector<double> losses;
-  std::map<std::string, torch::Tensor> parameters;
+  torch::OrderedDict<std::string, torch::Tensor> parameters;
 };
 
 /// Sizes that differ by at most one, larger first.
@@ -46,12 +45,12 @@ inline std::vector<std::int64_t> sizes(std::int64_t samples, std::int64_t parts)
 }
 
 /// Trains from `initial` on `batches`, pairs of inputs and targets.
-inline Outcome train(const std::map<std::string, torch::Tensor>& initial,
+inline Outcome train(const torch::OrderedDict<std::string, torch::Tensor>& initial,
                      const std::vector<std::pair<torch::Tensor, torch::Tensor>>& batches, const Settings& settings) {
   Network network;
   {
     torch::NoGradGuard no_grad;
-    for (auto& item : network.named_parameters()) item.value().copy_(initial.at(item.key()));
+    for (auto& item : network.named_parameters()) item.value().copy_(initial[item.key()]);
   }
   torch::optim::SGD optimizer(network.parameters(), settings.learning_rate);
   Outcome outcome;
@@ -71,7 +70,7 @@ inline Outcome train(const std::map<std::string, torch::Tensor>& initial,
     optimizer.step();
     outcome.losses.push_back(loss);
   }
-  for (auto& item : network.named_parameters()) outcome.parameters[item.key()] = item.value().detach().clone();
+  for (auto& item : network.named_parameters()) outcome.parameters.insert(item.key(), item.value().detach().clone());
   return outcome;
 }
 

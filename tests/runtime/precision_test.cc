@@ -83,7 +83,7 @@ TEST_P(Precisions, compute_in_their_type_and_keep_parameters_in_fp32) {
   EXPECT_GT(types.size(), 0U);
   const torch::ScalarType expected = GetParam() == Precision::bf16 ? torch::kBFloat16 : torch::kFloat16;
   EXPECT_TRUE(std::ranges::all_of(types, [&](auto type) { return type == expected; }));
-  for (const auto& [name, value] : trained.state) EXPECT_EQ(value.scalar_type(), torch::kFloat32) << name;
+  for (const auto& [name, value] : trained.state.pairs()) EXPECT_EQ(value.scalar_type(), torch::kFloat32) << name;
 }
 
 TEST_P(Precisions, stay_close_to_fp32) {
@@ -117,9 +117,9 @@ TEST(Bf16, has_the_gradients_of_autocast) {
   Classifier piped, plain;
   Pipeline pipeline(world, piped, cross_entropy, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1.0); });
-  const auto before = pipeline.state();
+  const auto before = pipeline.state_dict();
   pipeline.train_step(rows(), torch::arange(16) % 4).wait();
-  const auto after = pipeline.state();
+  const auto after = pipeline.state_dict();
 
   const auto parameters = plain.named_parameters(3);
   torch::Tensor output;
@@ -132,8 +132,8 @@ TEST(Bf16, has_the_gradients_of_autocast) {
   }
   torch::nn::functional::cross_entropy(output.to(torch::kFloat32), torch::arange(16) % 4).backward();
   for (const auto& [name, value] : parameters) {
-    ASSERT_TRUE(torch::equal(value, before.at(name))) << name;
-    const torch::Tensor step = before.at(name) - after.at(name);
+    ASSERT_TRUE(torch::equal(value, before[name])) << name;
+    const torch::Tensor step = before[name] - after[name];
     EXPECT_LE((step - value.grad()).norm().item<double>(), 5e-3 * value.grad().norm().item<double>()) << name;
   }
 }
@@ -163,18 +163,18 @@ Scaled train_scaled(const ScaledCase& one) {
   PipelineOf<Classifier> pipeline({.stages = one.stages, .replicas = one.replicas}, options, torch_sgd(0.1));
   const torch::Tensor inputs = rows() * 8, targets = torch::arange(16) % 4;
   Scaled outcome;
-  std::map<std::string, torch::Tensor> before = pipeline.state();
+  StateDict before = pipeline.state_dict();
   for (int step = 0; step < 14; ++step) {
     const StepResult result =
         one.in_parts ? pipeline.forward_backward(inputs, targets) : pipeline.train_step(inputs, targets);
     if (one.in_parts) pipeline.step();
     outcome.losses.push_back(result.loss());
     outcome.skipped.push_back(result.update_skipped());
-    std::map<std::string, torch::Tensor> after = pipeline.state();
-    EXPECT_EQ(torch::equal(before.at("head.weight"), after.at("head.weight")), outcome.skipped.back());
+    StateDict after = pipeline.state_dict();
+    EXPECT_EQ(torch::equal(before["head.weight"], after["head.weight"]), outcome.skipped.back());
     before = std::move(after);
   }
-  outcome.state = pipeline.state();
+  outcome.state = pipeline.state_dict();
   return outcome;
 }
 
@@ -183,7 +183,7 @@ TEST(Fp16, skips_updates_until_the_scale_fits_and_then_trains) {
   EXPECT_TRUE(run.skipped.front());
   EXPECT_GT(std::ranges::count(run.skipped, false), 5);
   EXPECT_LT(run.losses.back(), 0.95 * run.losses.front());
-  for (const auto& [name, value] : run.state) EXPECT_TRUE(value.isfinite().all().item<bool>()) << name;
+  for (const auto& [name, value] : run.state.pairs()) EXPECT_TRUE(value.isfinite().all().item<bool>()) << name;
   // Once the scale fits, it grows until it does not.
   const auto first_good = std::ranges::find(run.skipped, false);
   EXPECT_NE(std::find(first_good, run.skipped.end(), true), run.skipped.end());
@@ -210,7 +210,7 @@ TEST(Fp16, skips_the_same_steps_with_the_same_bits_for_every_partition_and_sched
 
 // With a suitable scale fp16 is close to fp32, also in local_gradients().
 TEST(Fp16, returns_gradients_without_the_scale) {
-  std::map<std::string, torch::Tensor> gradients[2];
+  StateDict gradients[2];
   for (const Precision precision : {Precision::fp32, Precision::fp16}) {
     PipelineOptions options = options_of(precision);
     options.loss_scaling.initial = 1024;
@@ -220,8 +220,8 @@ TEST(Fp16, returns_gradients_without_the_scale) {
     gradients[precision == Precision::fp16] = pipeline.local_gradients();
     pipeline.step();
   }
-  for (const auto& [name, exact] : gradients[0])
-    EXPECT_LE((exact - gradients[1].at(name)).norm().item<double>(), 0.02 * exact.norm().item<double>()) << name;
+  for (const auto& [name, exact] : gradients[0].pairs())
+    EXPECT_LE((exact - gradients[1][name]).norm().item<double>(), 0.02 * exact.norm().item<double>()) << name;
 }
 
 TEST(Fp16, rejects_a_scale_that_is_not_a_power_of_two) {

@@ -58,7 +58,7 @@ struct Job {
   }
   double sum_of_state() {
     double sum = 0;
-    for (const auto& [name, value] : pipeline->state()) sum += value.abs().sum().item<double>();
+    for (const auto& [name, value] : pipeline->state_dict().pairs()) sum += value.abs().sum().item<double>();
     return sum;
   }
   bool is_rank(int rank) const { return world.rank() == rank; }
@@ -190,7 +190,7 @@ void worlds_case() {
     is_failing = false;
     const std::string next = test::error_text<RankFailure>([&] { job.step(2).wait(); });
     require<Failure>(next != "[no error]", "the world goes on");
-    const std::string state = test::error_text<RankFailure>([&] { job.pipeline->state(); });
+    const std::string state = test::error_text<RankFailure>([&] { job.pipeline->state_dict(); });
     require<Failure>(state.find("no state is left after a failure") == 0, "told: ", state);
   }
   for (int i = 0; i < 2; ++i) {
@@ -226,7 +226,7 @@ void invalid_case() {
       }
     }
     job.world.finish();
-    return std::pair(text, job.pipeline.state());
+    return std::pair(text, job.pipeline.state_dict());
   };
   const auto [no_text, expected] = train(false);
   const auto [text, state] = train(true);

@@ -1,7 +1,6 @@
 // A small training job, the same in every test that compares ways of running it.
 #pragma once
 
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,8 +51,8 @@ inline Batches small_batches(int steps) {
 
 struct JobOutcome {
   std::vector<double> losses;
-  std::map<std::string, torch::Tensor> initial;     // on the main process
-  std::map<std::string, torch::Tensor> parameters;  // on the main process
+  StateDict initial;     // on the main process
+  StateDict parameters;  // on the main process
   std::vector<RankPeak> peaks;
   std::vector<MessageCosts> costs;  // by step: of this process's first rank, until after it
 };
@@ -63,13 +62,13 @@ inline JobOutcome run_small_job(World& world, const JobOptions& options) {
   Pipeline pipeline(world, network, cross_entropy, options.pipeline);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   JobOutcome outcome;
-  outcome.initial = pipeline.state();
+  outcome.initial = pipeline.state_dict();
   const RankContext rank = ranks_of(world).first();
   for (const auto& [inputs, targets] : small_batches(options.steps)) {
     outcome.losses.push_back(pipeline.train_step(inputs, targets).loss());
     outcome.costs.push_back(rank.endpoint->message_costs());
   }
-  outcome.parameters = pipeline.state();
+  outcome.parameters = pipeline.state_dict();
   outcome.peaks = Profiler(pipeline).local_peaks();
   const Trace trace = Profiler(pipeline).trace();
   if (!world.is_main()) return outcome;

@@ -178,8 +178,8 @@ TEST(Ties, sync_ties_distributes_the_value_of_the_owner_stage) {
     PipelineOf<TiedNetwork> pipeline({.stages = stages}, options_of({}));
     {
       const torch::NoGradGuard no_grad;
-      pipeline.local_state().at("embedding.table").mul_(2);
-      pipeline.local_state().at("first.weight").add_(0.25);
+      pipeline.local_state_dict()["embedding.table"].mul_(2);
+      pipeline.local_state_dict()["first.weight"].add_(0.25);
     }
     losses.push_back(pipeline.evaluate(tokens, targets).loss());
     if (stages == 1) continue;

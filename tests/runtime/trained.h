@@ -19,7 +19,7 @@ struct Training {
 inline Trained train(Pipeline& pipeline, const BatchTensors& inputs, const BatchTensors& targets, int steps = 3) {
   Trained trained;
   for (int step = 0; step < steps; ++step) trained.losses.push_back(pipeline.train_step(inputs, targets).loss());
-  trained.state = pipeline.state();
+  trained.state = pipeline.state_dict();
   return trained;
 }
 
@@ -58,7 +58,7 @@ inline Trained train_plainly(Cell& network, const std::function<torch::Tensor()>
     optimizer.step();
     trained.losses.push_back(of_step.item<double>());
   }
-  trained.state = network.named_state();
+  trained.state = network.state_dict();
   return trained;
 }
 

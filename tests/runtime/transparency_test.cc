@@ -57,10 +57,10 @@ TEST_P(Transparency, is_equal_to_a_plain_loop) {
     const plain::Outcome loop = plain::train(pipeline.initial, small_batches(5), settings);
     for (std::size_t i = 0; i < loop.losses.size(); ++i)
       EXPECT_NEAR(loop.losses[i], pipeline.losses[i], 1e-5 * std::abs(loop.losses[i]));
-    for (const auto& [name, value] : loop.parameters) {
-      const double difference = (value - pipeline.parameters.at(name)).norm().item<double>();
+    for (const auto& [name, value] : loop.parameters.pairs()) {
+      const double difference = (value - pipeline.parameters[name]).norm().item<double>();
       EXPECT_LE(difference, 1e-5 * value.norm().item<double>()) << name << ", m = " << micro_batches;
-      EXPECT_FALSE(torch::equal(value, pipeline.initial.at(name))) << name << " was not trained";
+      EXPECT_FALSE(torch::equal(value, pipeline.initial[name])) << name << " was not trained";
     }
   }
 }
@@ -106,8 +106,8 @@ TEST(Transparency, replicas_equal_one_replica_with_more_micro_batches) {
     const JobOutcome one = run_small_job(options);
     for (std::size_t i = 0; i + 1 < one.losses.size(); ++i)
       EXPECT_NEAR(several.losses[i], one.losses[i], 1e-5 * one.losses[i]);
-    for (const auto& [name, value] : one.parameters)
-      EXPECT_LE((value - several.parameters.at(name)).norm().item<double>(), 1e-5 * value.norm().item<double>())
+    for (const auto& [name, value] : one.parameters.pairs())
+      EXPECT_LE((value - several.parameters[name]).norm().item<double>(), 1e-5 * value.norm().item<double>())
           << name << ", d = " << replicas;
   }
 }

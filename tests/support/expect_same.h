@@ -11,7 +11,7 @@
 
 namespace penstock::test {
 
-inline void expect_same(const NamedTensors& expected, const NamedTensors& got, const std::string& what = "") {
+inline void expect_same(const StateDict& expected, const StateDict& got, const std::string& what = "") {
   EXPECT_EQ(differing(expected, got), "") << what;
 }
 
@@ -22,12 +22,13 @@ inline void expect_same(const Trained& expected, const Trained& got, const std::
 
 /// Bounds the norm of each tensor's difference by `relative` times (`smallest` + the norm of the expected tensor);
 /// `smallest` is for tensors that start at zero.
-inline void expect_close(const NamedTensors& expected, const NamedTensors& got, double relative = 1e-5,
+inline void expect_close(const StateDict& expected, const StateDict& got, double relative = 1e-5,
                          double smallest = 1e-3) {
   ASSERT_EQ(expected.size(), got.size());
-  for (const auto& [name, value] : expected) {
-    const torch::Tensor wanted = value.to(torch::kFloat64), other = got.at(name).to(torch::kFloat64);
-    EXPECT_LE((wanted - other).norm().item<double>(), relative * (smallest + wanted.norm().item<double>())) << name;
+  for (const auto& item : expected) {
+    const torch::Tensor wanted = item->to(torch::kFloat64), other = got[item.key()].to(torch::kFloat64);
+    EXPECT_LE((wanted - other).norm().item<double>(), relative * (smallest + wanted.norm().item<double>()))
+        << item.key();
   }
 }
 

@@ -1,7 +1,6 @@
 // What tests compare of two trainings.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -9,18 +8,16 @@
 
 namespace penstock::test {
 
-using NamedTensors = std::map<std::string, torch::Tensor>;
-
 struct Trained {
   std::vector<double> losses;
-  NamedTensors state;  // parameters and buffers, on the main process
+  StateDict state;  // parameters and buffers, on the main process
 };
 
-/// The names of the tensors that differ in a bit.
-inline std::string differing(const NamedTensors& one, const NamedTensors& other) {
-  std::string names = one.size() == other.size() ? "" : "sizes ";
-  for (const auto& [name, value] : one)
-    if (!other.contains(name) || !value.equal(other.at(name))) names += name + " ";
+/// The names of the tensors that differ in a bit, and whether the two have other names or another order.
+inline std::string differing(const StateDict& one, const StateDict& other) {
+  std::string names = one.keys() == other.keys() ? "" : "names or order ";
+  for (const auto& item : one)
+    if (!other.contains(item.key()) || !item->equal(other[item.key()])) names += item.key() + " ";
   return names;
 }
 

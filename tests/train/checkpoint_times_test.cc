@@ -14,8 +14,6 @@
 namespace penstock::test::checkpoint_times_test {
 namespace {
 
-using State = std::map<std::string, torch::Tensor>;
-
 struct Network : Cell {
   Layer first = add("first", [] { return torch::nn::Linear(6, 8); });
   Layer last = add("last", [] { return torch::nn::Linear(8, 3); });
@@ -49,7 +47,7 @@ struct Run {
 
 struct Done {
   std::vector<std::string> lines;
-  State state;
+  StateDict state;
   std::optional<StopRequest> interrupted;
   std::optional<std::string> stopped;
 };
@@ -71,7 +69,7 @@ Done run(const Run& what) {
   const torch::Tensor inputs = torch::randn({60, 6}), targets = torch::randint(0, 3, {60}, torch::kInt64);
   Loader train(tensor_source(inputs, targets), {.batch_size = what.batch_size, .seed = 5});
   trainer.fit(train);
-  return {notes.lines, pipeline.state(), trainer.interrupted(), trainer.stopped()};
+  return {notes.lines, pipeline.state_dict(), trainer.interrupted(), trainer.stopped()};
 }
 
 /// Asks for the end before the step with `steps` others before it in this run.

@@ -324,10 +324,10 @@ TEST_F(Resume, of_damaged_checkpoints_alone_changes_nothing) {
   run({.folder = folder_ / "run", .stop_at = 12});
   for (const CheckpointPlace& place : list_checkpoints(folder_ / "run")) damage(place);
   PipelineOf<Network> pipeline({.stages = 2}, {.micro_batches = 4, .seed = 7}, with_momentum);
-  const auto before = pipeline.state();
+  const auto before = pipeline.state_dict();
   Trainer trainer(pipeline, {.epochs = epochs});
   EXPECT_FALSE(trainer.resume(folder_ / "run"));
-  expect_same(pipeline.state(), before);
+  expect_same(pipeline.state_dict(), before);
 }
 
 TEST_F(Resume, in_the_middle_of_an_epoch_needs_the_same_steps) {
@@ -359,14 +359,14 @@ TEST_F(Resume, refuses_the_checkpoint_of_another_network) {
   Other network;
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
   pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9}));
-  const auto before = pipeline.state();
+  const auto before = pipeline.state_dict();
   const std::string text = error_text<ConfigError>([&] { pipeline.load(folder_ / "run"); });
   EXPECT_TRUE(says(text,
                    "is the checkpoint of another network: 'first.weight' is float of shape [13, 16] in the network "
                    "and float of shape [12, 16] in the checkpoint",
                    "'final.weight' of shape [4, 13], which the checkpoint", "and 1 more"))
       << text;
-  expect_same(pipeline.state(), before);
+  expect_same(pipeline.state_dict(), before);
 }
 
 TEST_F(Resume, a_state_with_nan_replaces_no_checkpoint) {

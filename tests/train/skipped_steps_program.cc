@@ -29,9 +29,9 @@ class Notes : public Hook {
   }
 };
 
-std::uint64_t digest_of(const std::map<std::string, torch::Tensor>& state) {
+std::uint64_t digest_of(const StateDict& state) {
   std::uint64_t digest = 14695981039346656037U;  // FNV-1a
-  for (const auto& [name, value] : state) {
+  for (const auto& [name, value] : state.pairs()) {
     const torch::Tensor bytes = value.contiguous();
     const auto* begin = static_cast<const unsigned char*>(bytes.const_data_ptr());
     for (std::size_t i = 0; i < bytes.nbytes(); ++i) digest = (digest ^ begin[i]) * 1099511628211U;
@@ -57,7 +57,7 @@ void run(int argc, char** argv) {
   trainer.add_hook(
       std::make_unique<CheckpointHook>(CheckpointOptions{.folder = argv[2], .every = {.seconds = {}, .steps = 3}}));
   trainer.fit(train);
-  const auto state = pipeline.state();
+  const auto state = pipeline.state_dict();
   if (world.is_main()) std::cout << "digest " << std::hex << digest_of(state) << std::endl;
   world.finish();
 }

@@ -17,8 +17,6 @@
 namespace penstock::test::skipped_steps_test {
 namespace {
 
-using State = std::map<std::string, torch::Tensor>;
-
 struct Network : Cell {
   Layer a = add("a", [] { return torch::nn::Linear(6, 8); });
   Layer norm = add("norm", [] { return torch::nn::BatchNorm1d(8); });
@@ -69,7 +67,7 @@ class Notes : public Hook {
 };
 
 /// The state after a loop over the batches without those in `skipped`, up to batch `end`.
-State plain_loop(const std::set<int>& skipped, int end = 12, const Loss& loss = cross_entropy) {
+StateDict plain_loop(const std::set<int>& skipped, int end = 12, const Loss& loss = cross_entropy) {
   Job job({.stages = 2}, loss);
   int number = 0;
   for (auto& [inputs, targets] : batches({})) {
@@ -79,7 +77,7 @@ State plain_loop(const std::set<int>& skipped, int end = 12, const Loss& loss = 
     else
       job.pipeline.train_step(inputs, targets).wait();
   }
-  return job.pipeline.state();
+  return job.pipeline.state_dict();
 }
 
 TEST(SkippedSteps, are_as_if_the_data_did_not_contain_their_batches) {
@@ -93,7 +91,7 @@ TEST(SkippedSteps, are_as_if_the_data_did_not_contain_their_batches) {
       Loader train = batches(spoiled);
       trainer.fit(train);
       job.world.finish();
-      expect_same(job.pipeline.state(), plain_loop(spoiled));
+      expect_same(job.pipeline.state_dict(), plain_loop(spoiled));
       if (spoiled.size() < 3) continue;
       EXPECT_EQ(lines, (std::vector<std::string>{"0:0", "0:1", "0:2", "0:3 left out 1 1 10", "0:4 left out 2 2 10",
                                                  "0:5", "0:6", "0:7", "0:8 left out 1 3 10", "0:9", "0:10", "0:11",
@@ -114,18 +112,18 @@ TEST(SkippedSteps, are_ten_in_a_row_at_most) {
     Job other;
     Trainer stopped(other.pipeline, {.on_nan = OnNan::skip, .look_ahead = look_ahead});
     Loader bad = batches(eleven);
-    const State before = other.pipeline.state();
+    const StateDict before = other.pipeline.state_dict();
     const std::string text = error_text<InvalidLoss>([&] { stopped.fit(bad); });
     EXPECT_TRUE(says(text, "epoch 0, step 10: the loss of training step 10 is nan",
                      "10 steps in a row are left out, training stops"))
         << text;
-    expect_same(other.pipeline.state(), before);  // nor is the step behind run, which is a good one
+    expect_same(other.pipeline.state_dict(), before);  // nor is the step behind run, which is a good one
     other.world.finish();
   }
 }
 
 TEST(OnNan, stop_leaves_the_state_before_the_step) {
-  const State expected = plain_loop({}, 5);
+  const StateDict expected = plain_loop({}, 5);
   for (const bool look_ahead : {true, false}) {
     Job job;
     std::vector<std::string> lines;
@@ -138,7 +136,7 @@ TEST(OnNan, stop_leaves_the_state_before_the_step) {
               "this batch, or leave such steps out (--on-nan skip, TrainerOptions::on_nan)");
     EXPECT_EQ(lines, (std::vector<std::string>{"0:0", "0:1", "0:2", "0:3", "0:4"}));
     job.world.finish();
-    expect_same(job.pipeline.state(), expected);
+    expect_same(job.pipeline.state_dict(), expected);
   }
 }
 
@@ -147,7 +145,7 @@ TEST(OnNan, go_on_updates_with_such_a_loss) {
   Trainer trainer(job.pipeline, {.on_nan = OnNan::go_on});
   Loader train = batches({5});
   trainer.fit(train);
-  EXPECT_TRUE(job.pipeline.state().at("b.weight").isnan().any().item<bool>());
+  EXPECT_TRUE(job.pipeline.state_dict()["b.weight"].isnan().any().item<bool>());
 }
 
 // skip cannot mend parameters that are not finite: it stops after ten steps.
@@ -194,7 +192,7 @@ TEST(OnNan, rollback_leaves_out_the_batch_and_repeats_steps) {
     EXPECT_EQ(lines, (std::vector<std::string>{"0:0", "0:1 left out 1 1 10", "0:0", "0:2", "0:3", "0:4", "0:5", "0:6",
                                                "0:7 left out 1 2 10", "0:6", "0:8", "0:9", "0:10", "0:11",
                                                "epoch of 10 and 2, 100 samples"}));
-    expect_same(job.pipeline.state(), plain_loop({1, 7}));
+    expect_same(job.pipeline.state_dict(), plain_loop({1, 7}));
     job.world.finish();
   }
 }
@@ -238,7 +236,7 @@ TEST(OnNan, rollback_leaves_out_the_batch_whose_gradient_has_spoiled_the_paramet
     for (const std::int64_t step : saved) EXPECT_EQ(saved.count(step), 1U) << step;
     std::set<int> skipped = spoiling;
     skipped.erase(11);
-    if (!spoiling.contains(11)) expect_same(job.pipeline.state(), plain_loop(skipped, 12, with_nan_gradient()));
+    if (!spoiling.contains(11)) expect_same(job.pipeline.state_dict(), plain_loop(skipped, 12, with_nan_gradient()));
   }
 }
 
@@ -272,7 +270,7 @@ TEST(SkippedSteps, are_counted_across_a_resumption) {
     if (steps == 6) continue;
     EXPECT_EQ(lines, (std::vector<std::string>{"0:6 left out 3 3 10", "0:7", "0:8", "0:9", "0:10", "0:11",
                                                "epoch of 9 and 3, 90 samples"}));
-    expect_same(job.pipeline.state(), plain_loop({4, 5, 6}));
+    expect_same(job.pipeline.state_dict(), plain_loop({4, 5, 6}));
   }
 }
 

@@ -123,20 +123,21 @@ TEST(Fit, equals_a_loop_over_the_loader) {
     for (auto& [inputs, targets] : loader) expected.push_back(by_loop.pipeline.train_step(inputs, targets).loss());
   EXPECT_EQ(losses, expected);
   EXPECT_EQ(losses.size(), 6U);
-  const auto state = by_trainer.pipeline.state();
-  for (const auto& [name, value] : by_loop.pipeline.state()) EXPECT_TRUE(torch::equal(value, state.at(name))) << name;
+  const auto state = by_trainer.pipeline.state_dict();
+  for (const auto& [name, value] : by_loop.pipeline.state_dict().pairs())
+    EXPECT_TRUE(torch::equal(value, state[name])) << name;
 }
 
 /// Mean loss and accuracy of the network with the pipeline's parameters, over the whole set at once.
 EvaluationReport plain_evaluation(Pipeline& pipeline, ImageSet set) {
   const std::int64_t samples = set.size();
   Loader whole(std::move(set), in_order(samples));
-  const auto state = pipeline.state();
+  const auto state = pipeline.state_dict();
   EvaluationReport report;
   for (auto& [inputs, targets] : whole) {
     const torch::Tensor hidden =
-        torch::relu(torch::linear(inputs[0].flatten(1), state.at("layer1.weight"), state.at("layer1.bias")));
-    const torch::Tensor logits = torch::linear(hidden, state.at("layer2.weight"), state.at("layer2.bias"));
+        torch::relu(torch::linear(inputs[0].flatten(1), state["layer1.weight"], state["layer1.bias"]));
+    const torch::Tensor logits = torch::linear(hidden, state["layer2.weight"], state["layer2.bias"]);
     report.loss = torch::nn::functional::cross_entropy(logits, targets).item<double>();
     report.accuracy = logits.argmax(1).eq(targets).sum().item<double>() / static_cast<double>(samples);
     report.samples = samples;
@@ -257,8 +258,9 @@ TEST(Fit, a_hook_can_stop_it_and_change_the_learning_rate) {
   EXPECT_EQ(losses.test().size(), 1U);
   // From the third step on, parameters did not change.
   Trainer(two_steps.pipeline, {.max_steps = 2}).fit(again);
-  const auto state = two_steps.pipeline.state();
-  for (const auto& [name, value] : job.pipeline.state()) EXPECT_TRUE(torch::equal(value, state.at(name))) << name;
+  const auto state = two_steps.pipeline.state_dict();
+  for (const auto& [name, value] : job.pipeline.state_dict().pairs())
+    EXPECT_TRUE(torch::equal(value, state[name])) << name;
 }
 
 TEST(Fit, stops_early_without_progress) {
@@ -372,11 +374,12 @@ TEST(TrainerEvaluate, is_repeatable_and_changes_nothing) {
   Job job({.world = {.stages = 2}, .pipeline = {.micro_batches = 2}});
   Trainer trainer(job.pipeline, {});
   Loader test(random_images(37), {.batch_size = 10, .seed = 3});
-  const auto before = job.pipeline.state();
+  const auto before = job.pipeline.state_dict();
   const EvaluationReport once = trainer.evaluate(test), again = trainer.evaluate(test);
   EXPECT_EQ(once.loss, again.loss);
   EXPECT_EQ(once.accuracy, again.accuracy);
-  for (const auto& [name, value] : job.pipeline.state()) EXPECT_TRUE(torch::equal(value, before.at(name))) << name;
+  for (const auto& [name, value] : job.pipeline.state_dict().pairs())
+    EXPECT_TRUE(torch::equal(value, before[name])) << name;
 }
 
 TEST(Fit, refuses_batches_of_fewer_samples_than_micro_batches) {

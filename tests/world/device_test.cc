@@ -44,14 +44,14 @@ struct Small : Cell {
   Value forward(Value x) override { return twin(back(out(drop(relu(norm(in(x))))))); }
 };
 
-std::map<std::string, torch::Tensor> train(torch::Device device, int stages) {
+StateDict train(torch::Device device, int stages) {
   PipelineOf<Small> pipeline({.stages = stages},
                              {.micro_batches = 2, .clip_norm = 0.5, .device = device, .partition = "uniform"}, adam());
   torch::manual_seed(1);
   const torch::Tensor inputs = torch::randn({8, 6});
   for (int step = 0; step < 3; ++step) pipeline.train_step(inputs, torch::arange(8) % 6).wait();
   EXPECT_EQ(pipeline.infer({inputs}).output().sizes(), (std::vector<std::int64_t>{8, 6}));
-  return pipeline.state();
+  return pipeline.state_dict();
 }
 
 TEST(Device, is_chosen_unless_it_is_named) {
@@ -67,8 +67,8 @@ TEST(Device, a_gpu_trains_as_the_cpu_does) {
   if (torch::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
   const auto on_cpu = train(torch::kCPU, 1);
   for (const int stages : {1, 2, 3})
-    for (const auto& [name, value] : train(torch::kCUDA, stages))
-      EXPECT_TRUE(torch::allclose(value, on_cpu.at(name), 1e-3, 1e-4)) << name << " p " << stages;
+    for (const auto& [name, value] : train(torch::kCUDA, stages).pairs())
+      EXPECT_TRUE(torch::allclose(value, on_cpu[name], 1e-3, 1e-4)) << name << " p " << stages;
 }
 
 }  // namespace

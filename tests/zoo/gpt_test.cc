@@ -20,25 +20,19 @@ torch::Tensor tokens_of(std::int64_t rows, std::int64_t length) {
   return torch::randint(0, 11, {rows, length}, torch::kInt64);
 }
 
-std::map<std::string, torch::Tensor> values_of(Gpt& gpt) {
-  std::map<std::string, torch::Tensor> values;
-  for (const auto& [name, value] : gpt.named_parameters(4)) values[name] = value;
-  return values;
-}
-
 /// The model in plain operations, as in the papers, one sequence at a time.
-torch::Tensor plain(const torch::Tensor& tokens, const std::map<std::string, torch::Tensor>& p, std::int64_t heads) {
-  const std::int64_t length = tokens.size(1), width = p.at("norm.weight").size(0);
+torch::Tensor plain(const torch::Tensor& tokens, const StateDict& p, std::int64_t heads) {
+  const std::int64_t length = tokens.size(1), width = p["norm.weight"].size(0);
   const auto norm = [&](const torch::Tensor& x, const std::string& name) {
-    return torch::layer_norm(x, {width}, p.at(name + ".weight"), p.at(name + ".bias"));
+    return torch::layer_norm(x, {width}, p[name + ".weight"], p[name + ".bias"]);
   };
   const auto linear = [&](const torch::Tensor& x, const std::string& name) {
-    return torch::matmul(x, p.at(name + ".weight").t()) + p.at(name + ".bias");
+    return torch::matmul(x, p[name + ".weight"].t()) + p[name + ".bias"];
   };
   std::vector<torch::Tensor> rows;
   for (std::int64_t row = 0; row < tokens.size(0); ++row) {
-    torch::Tensor x = p.at("token_embedding.weight").index_select(0, tokens[row]) +
-                      p.at("position_embedding.weight").narrow(0, 0, length);
+    torch::Tensor x =
+        p["token_embedding.weight"].index_select(0, tokens[row]) + p["position_embedding.weight"].narrow(0, 0, length);
     for (int block = 0; p.contains("block" + std::to_string(block) + ".attention.qkv.weight"); ++block) {
       const std::string name = "block" + std::to_string(block);
       const auto parts = linear(norm(x, name + ".attention.norm"), name + ".attention.qkv").chunk(3, 1);
@@ -54,7 +48,7 @@ torch::Tensor plain(const torch::Tensor& tokens, const std::map<std::string, tor
       const torch::Tensor up = linear(norm(x, name + ".feed_forward.norm"), name + ".feed_forward.up");
       x = x + linear(torch::gelu(up, "tanh"), name + ".feed_forward.down");
     }
-    const auto head = p.contains("head.weight") ? p.at("head.weight") : p.at("token_embedding.weight");
+    const auto head = p.contains("head.weight") ? p["head.weight"] : p["token_embedding.weight"];
     rows.push_back(torch::matmul(norm(x, "norm"), head.t()));
   }
   return torch::stack(rows);
@@ -65,7 +59,7 @@ TEST(Gpt, equals_the_plain_formulas) {
     GptOptions options = small;
     options.tied_head = tied;
     Gpt gpt(options);
-    const auto values = values_of(gpt);
+    const auto values = gpt.state_dict(4);
     EXPECT_EQ(values.contains("head.weight"), !tied);
     const torch::NoGradGuard no_grad;
     const torch::Tensor logits = gpt(Value(tokens_of(3, 8))).tensor();
@@ -76,13 +70,13 @@ TEST(Gpt, equals_the_plain_formulas) {
 
 TEST(Gpt, has_the_initial_weights_of_gpt_2) {
   Gpt gpt({.vocabulary = 50, .context = 30, .width = 64, .layers = 2, .heads = 2, .dropout = 0});
-  const auto values = values_of(gpt);
-  const auto deviation = [&](const std::string& name) { return values.at(name).std().item<double>(); };
+  const auto values = gpt.state_dict(4);
+  const auto deviation = [&](const std::string& name) { return values[name].std().item<double>(); };
   EXPECT_NEAR(deviation("token_embedding.weight"), 0.02, 0.002);
   EXPECT_NEAR(deviation("block1.feed_forward.up.weight"), 0.02, 0.002);
   EXPECT_NEAR(deviation("block1.feed_forward.down.weight"), 0.01, 0.001);
   EXPECT_NEAR(deviation("block0.attention.projection.weight"), 0.01, 0.001);
-  EXPECT_EQ(values.at("block0.attention.qkv.bias").abs().max().item<float>(), 0);
+  EXPECT_EQ(values["block0.attention.qkv.bias"].abs().max().item<float>(), 0);
 }
 
 TEST(Gpt, refuses_invalid_arguments) {
@@ -111,8 +105,8 @@ Trained train(int stages, const std::string& schedule, bool tied) {
     targets.index_put_({0}, -100);  // a row that does not count
     run.losses.push_back(pipeline.train_step(tokens.narrow(1, 0, length), targets).loss());
   }
-  run.state = pipeline.state();
-  run.state["logits"] = pipeline.infer(tokens_of(5, 8)).output();
+  run.state = pipeline.state_dict();
+  run.state.insert("logits", pipeline.infer(tokens_of(5, 8)).output());
   return run;
 }
 

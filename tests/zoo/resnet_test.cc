@@ -139,7 +139,7 @@ Trained train(Resnet& network, int stages) {
   for (int step = 0; step < 2; ++step)
     outcome.losses.push_back(
         pipeline.train_step(torch::randn({8, 3, 16, 16}), torch::randint(0, 5, {8}, torch::kInt64)).loss());
-  outcome.state = pipeline.state();
+  outcome.state = pipeline.state_dict();
   return outcome;
 }
 

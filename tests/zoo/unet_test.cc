@@ -67,7 +67,7 @@ Trained train(int stages, const std::string& schedule) {
   Trained outcome;
   for (int step = 0; step < 3; ++step)
     outcome.losses.push_back(pipeline.train_step(images, images.expand({6, 2, 9, 8}).contiguous()).loss());
-  outcome.state = pipeline.state();
+  outcome.state = pipeline.state_dict();
   return outcome;
 }
 

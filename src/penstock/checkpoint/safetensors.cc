@@ -48,7 +48,9 @@ torch::ScalarType scalar_type_of(TensorType type, const std::string& name) {
 void write_safetensors(const std::string& path, const WeightFile& file) {
   std::map<std::string_view, torch::Tensor> data;
   std::vector<TensorBytes> layouts;
-  for (const auto& [name, tensor] : file.tensors) {
+  for (const auto& item : file.tensors) {
+    const std::string& name = item.key();
+    const torch::Tensor& tensor = item.value();
     require<ConfigError>(tensor.defined(), "'", name, "' has no value to write");
     layouts.push_back({name, tensor_type_of(tensor.scalar_type(), name), tensor.sizes().vec(), {}});
     data[name] = tensor.detach().to(torch::kCPU).contiguous();
@@ -64,7 +66,7 @@ void write_safetensors(const std::string& path, const WeightFile& file) {
 
 WeightFile read_safetensors(const std::string& path) {
   SafetensorsFile opened = open_safetensors(SystemCalls::real(), path, SymbolicLinks::followed);
-  WeightFile file{{}, std::move(opened.header.metadata)};
+  WeightFile file{StateDict(), std::move(opened.header.metadata)};
   for (const TensorPlace& place : opened.header.tensors) {
     const std::string where = say("'", path, "', tensor '", place.name, "'");
     torch::Tensor tensor = torch::empty(place.shape, scalar_type_of(place.type, where));
@@ -73,7 +75,7 @@ WeightFile read_safetensors(const std::string& path) {
     require<DataError>(place.type != TensorType::boolean ||
                            std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b <= std::byte{1}; }),
                        where, " of dtype BOOL has bytes that are neither 0 nor 1");
-    file.tensors.emplace(place.name, std::move(tensor));
+    file.tensors.insert(place.name, std::move(tensor));
   }
   return file;
 }

@@ -11,7 +11,7 @@
 namespace penstock {
 
 struct WeightFile {
-  std::map<std::string, torch::Tensor> tensors;
+  StateDict tensors = StateDict();
   std::map<std::string, std::string> metadata = {};  // arbitrary text, stored with the tensors
 };
 

@@ -56,18 +56,19 @@ std::string graph_text(const Pipeline& pipeline) {
   return text + "gives " + names_of(staged.graph, staged.graph.outputs) + "\n";
 }
 
-std::string parameters_text(const Pipeline& pipeline, const std::map<std::string, torch::Tensor>& state) {
+std::string parameters_text(const Pipeline& pipeline, const StateDict& state) {
   const StagedGraph& staged = pipeline.stages();
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(pipeline.schedule().rank_count()), 0);
   std::int64_t all = 0;
-  for (const auto& [name, tensor] : state) {
+  for (const auto& item : state) {
+    const std::string& name = item.key();
     std::optional<StageId> owner;  // the owner: the lowest stage that runs the layer
     for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
       if (staged.graph.nodes[n].is_layer() && name.starts_with(staged.graph.nodes[n].layer_path + ".") &&
           (!owner || staged.stage_of_node[n] < *owner))
         owner = staged.stage_of_node[n];
-    all += tensor.numel();
-    if (owner) numbers[pipeline.schedule().rank_of(*owner).index()] += tensor.numel();
+    all += item.value().numel();
+    if (owner) numbers[pipeline.schedule().rank_of(*owner).index()] += item.value().numel();
   }
   std::string text;
   for (std::size_t rank = 0; rank < numbers.size(); ++rank)

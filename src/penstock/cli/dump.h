@@ -11,8 +11,8 @@ namespace penstock::cli {
 std::string graph_text(const Pipeline& pipeline);
 
 /// The number of parameter elements that each rank holds, one line per rank, and their sum. `state` is the result of
-/// Pipeline::state().
-std::string parameters_text(const Pipeline& pipeline, const std::map<std::string, torch::Tensor>& state);
+/// Pipeline::state_dict().
+std::string parameters_text(const Pipeline& pipeline, const StateDict& state);
 
 /// Creates `directory` if it is missing. Throws ConfigError if files cannot be written there.
 void require_dump_place(const std::string& directory);

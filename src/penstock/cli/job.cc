@@ -95,7 +95,7 @@ std::unique_ptr<Pipeline> Job::make_pipeline(const PipelineStart& start) {
   if (needs_measuring(options)) decide_by_measuring(flags_, world_, *network_, start.sample(), options);
   auto pipeline = std::make_unique<Pipeline>(world_, *network_, loss_of(flags_.network), options);
   require_plan_fits(flags_, *pipeline);
-  if (start.state) pipeline->load_state(*start.state);
+  if (start.state) pipeline->load_state_dict(*start.state);
   if (optimizer_) pipeline->optimize_with(optimizer_);
   return pipeline;
 }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -27,8 +26,8 @@ enum class Use {
 struct PipelineStart {
   /// Returns the first batch, the same on every process. Called only if the flags leave something to measuring.
   std::function<Batch()> sample;
-  const std::map<std::string, torch::Tensor>* state = nullptr;  // the weights; null: the initial ones of --seed
-  bool count_bytes = false;                                     // PipelineOptions::count_bytes
+  const StateDict* state = nullptr;  // the weights; null: the initial ones of --seed
+  bool count_bytes = false;          // PipelineOptions::count_bytes
 };
 
 class Job {

@@ -60,10 +60,10 @@ Steps time_steps(Pipeline& pipeline, const Batch& batch, const BenchFlags& flags
 /// Writes the data with which another program can run the same steps. Collective.
 void save_start(Pipeline& pipeline, const Batch& batch, const std::string& path) {
   if (path.empty()) return;
-  auto tensors = pipeline.state();
+  StateDict tensors = pipeline.state_dict();
   if (!pipeline.world().is_main()) return;
-  tensors["batch.inputs"] = batch.inputs;
-  tensors["batch.targets"] = batch.targets;
+  tensors.insert("batch.inputs", batch.inputs);
+  tensors.insert("batch.targets", batch.targets);
   write_safetensors(path, {std::move(tensors)});
 }
 

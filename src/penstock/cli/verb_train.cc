@@ -189,7 +189,7 @@ int exit_code_of(const StopRequest& request) {
 /// Collective.
 void show_parameters(const TrainFlags& flags, Pipeline& pipeline) {
   if (!flags.verbose) return;
-  const auto state = pipeline.state();
+  const auto state = pipeline.state_dict();
   if (!pipeline.world().is_main()) return;
   std::istringstream lines(parameters_text(pipeline, state));
   for (std::string line; std::getline(lines, line);) log(LogLevel::info, line);
@@ -226,7 +226,7 @@ void report_no_weights(const TrainFlags& flags, const World& world) {
 void save_state(const TrainFlags& flags, Pipeline& pipeline, World& world,
                 const std::optional<Vocabulary>& vocabulary) {
   world.run([&] {
-    const auto state = pipeline.state();
+    const auto state = pipeline.state_dict();
     if (world.is_main()) save_weights(flags.save_weights, flags.job.network, {state, vocabulary});
   });
 }
@@ -264,7 +264,7 @@ int train(TrainFlags flags) {
   const ReadingOptions reading{.batch_size = flags.job.batch_size, .seed = flags.job.pipeline.seed};
   const auto pipeline =
       job.make_pipeline({.sample = [&] { return sample_of(sets, flags.data, flags.job.network, reading); },
-                         .state = weights.state.empty() ? nullptr : &weights.state});
+                         .state = weights.state.is_empty() ? nullptr : &weights.state});
   Loaders loaders = make_loaders(std::move(sets), flags.data, flags.job.network, reading, *pipeline);
   World& world = job.world();
   Trainer trainer(*pipeline, trainer_options(flags, begin_ns));

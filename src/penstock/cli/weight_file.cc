@@ -169,7 +169,7 @@ SavedWeights read_weights(const std::string& path, ModelFlags& network) {
   WeightFile file = read_safetensors(path);
   SavedWeights weights{std::move(file.tensors), {}};
   HeldTensors held{path, static_cast<std::int64_t>(weights.state.size())};
-  for (const auto& [name, tensor] : weights.state) held.elements += static_cast<double>(tensor.numel());
+  for (const auto& item : weights.state) held.elements += static_cast<double>(item.value().numel());
   weights.vocabulary = take_network(file.metadata, held, network);
   return weights;
 }

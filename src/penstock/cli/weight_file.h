@@ -16,8 +16,8 @@
 namespace penstock::cli {
 
 struct SavedWeights {
-  std::map<std::string, torch::Tensor> state;  // as returned by Pipeline::state()
-  std::optional<Vocabulary> vocabulary = {};   // language models only
+  StateDict state = StateDict();              // as returned by Pipeline::state_dict()
+  std::optional<Vocabulary> vocabulary = {};  // language models only
 };
 
 using WeightMetadata = std::map<std::string, std::string>;

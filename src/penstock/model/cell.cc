@@ -99,6 +99,7 @@ void Cell::find_inside(Found here, Contents& found) const {
                              "' has pipeline_stage ", *layer->stage.value(), ", but ", here.cell_path,
                              " around it has ", *here.from_cell->value(), ": remove one of the two");
     if (layer->recompute.value()) inside.recompute = layer->recompute.value();
+    inside.number = found.layers.size();
     found.layers.emplace(layer.get(), std::move(inside));
   }
   for (const auto& [name, inner] : inner_) {
@@ -169,36 +170,35 @@ std::vector<torch::Tensor> Cell::buffers(std::uint64_t seed) {
   return values;
 }
 
-std::map<std::string, torch::Tensor> Cell::named_state(std::uint64_t seed) {
-  std::map<std::string, torch::Tensor> state;
-  for (auto& [name, value] : named_parameters(seed)) state.emplace(name, value);
-  for (auto& [name, value] : named_buffers(seed)) state.emplace(name, value);
+StateDict Cell::state_dict(std::uint64_t seed) {
+  StateDict state;
+  visit([&](LayerRecord& layer, const std::string& path) {
+    for (const auto& item : state_dict_of(*standalone(layer, seed).module))
+      if (!layer.ties.contains(item.key())) state.insert(full_name(layer, path, item.key()), item.value());
+  });
   return state;
 }
 
-void Cell::load_state(const std::map<std::string, torch::Tensor>& state, Missing missing) {
-  load_into(named_state(0), state, missing);
-}
+void Cell::load_state_dict(const StateDict& state, Missing missing) { load_into(state_dict(0), state, missing); }
 
-void load_into(const std::map<std::string, torch::Tensor>& own, const std::map<std::string, torch::Tensor>& state,
-               Cell::Missing missing) {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : own) names.push_back(name);
-  for (const auto& [name, value] : state) {
-    const auto found = own.find(name);
-    require<ConfigError>(found != own.end(), "the state has '", name, "', which the network does not have",
+void load_into(const StateDict& own, const StateDict& state, Cell::Missing missing) {
+  const std::vector<std::string> names = own.keys();
+  for (const auto& item : state) {
+    const std::string& name = item.key();
+    const torch::Tensor& value = item.value();
+    const torch::Tensor* const found = own.find(name);
+    require<ConfigError>(found, "the state has '", name, "', which the network does not have",
                          names.empty() ? "" : say(": the nearest is '", nearest(name, names), "'"));
-    require<ConfigError>(
-        value.defined() && value.sizes() == found->second.sizes() && value.dtype() == found->second.dtype(), "'", name,
-        "' is ", found->second.dtype().name(), " of shape ", found->second.sizes(), " in the network and ",
-        value.defined() ? value.dtype().name() : "nothing", " of shape ",
-        value.defined() ? value.sizes() : at::IntArrayRef(), " in the state");
+    require<ConfigError>(value.defined() && value.sizes() == found->sizes() && value.dtype() == found->dtype(), "'",
+                         name, "' is ", found->dtype().name(), " of shape ", found->sizes(), " in the network and ",
+                         value.defined() ? value.dtype().name() : "nothing", " of shape ",
+                         value.defined() ? value.sizes() : at::IntArrayRef(), " in the state");
   }
   if (missing == Cell::Missing::refuse)
     for (const std::string& name : names)
       require<ConfigError>(state.contains(name), "the network has '", name, "', which the state does not have");
   const torch::NoGradGuard no_grad;
-  for (const auto& [name, value] : state) torch::Tensor(own.at(name)).copy_(value);
+  for (const auto& item : state) torch::Tensor(own[item.key()]).copy_(item.value());
 }
 
 namespace {

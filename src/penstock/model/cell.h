@@ -63,15 +63,15 @@ class Cell {
   void train(bool on = true);
   void eval() { train(false); }
   bool is_training() const { return is_training_; }
-  /// Parameters and buffers by full name, the same names as Pipeline::state(). Returns the tensors themselves, not
-  /// copies.
-  std::map<std::string, torch::Tensor> named_state(std::uint64_t seed = 0);
-  /// What load_state does with a tensor of the network that `state` does not contain: throw, or leave it as it is.
+  /// Parameters and buffers by full name, with the names and in the order of Pipeline::state_dict(). Returns the
+  /// tensors themselves, not copies.
+  StateDict state_dict(std::uint64_t seed = 0);
+  /// What load_state_dict does with a tensor of the network that `state` does not contain: throw, or leave it as it is.
   enum class Missing { refuse, keep };
-  /// Copies the values of `state` (from Pipeline::state() or a weight file) into parameters and buffers. Throws
+  /// Copies the values of `state` (from Pipeline::state_dict() or a weight file) into parameters and buffers. Throws
   /// ConfigError, which names the tensor, and changes nothing, for a name that the network does not have, for a
   /// different shape or dtype, and, with Missing::refuse, for a tensor of the network that `state` does not contain.
-  void load_state(const std::map<std::string, torch::Tensor>& state, Missing missing = Missing::refuse);
+  void load_state_dict(const StateDict& state, Missing missing = Missing::refuse);
 
  protected:
   /// Adds a layer. `make` takes no arguments and returns a torch module: `[] { return torch::nn::Linear(784, 512); }`.
@@ -95,6 +95,7 @@ class Cell {
     const StageAnnotation* from_cell = nullptr;  // of the innermost enclosing Cell that is annotated
     std::string cell_path;
     std::optional<bool> recompute;  // the innermost annotation on it or around it
+    std::size_t number = 0;         // of a layer, in the order of visit()
   };
   struct Contents {
     std::map<const LayerRecord*, Found> layers;
@@ -116,9 +117,8 @@ class Cell {
   bool is_training_ = true;
 };
 
-/// The implementation of Cell::load_state: copies `state` into the tensors of `own`, by name.
-void load_into(const std::map<std::string, torch::Tensor>& own, const std::map<std::string, torch::Tensor>& state,
-               Cell::Missing missing);
+/// The implementation of Cell::load_state_dict: copies `state` into the tensors of `own`, by name.
+void load_into(const StateDict& own, const StateDict& state, Cell::Missing missing);
 
 /// Returns a Cell whose layers are the modules of `modules`, under torch's names for them: "0", "1", ... or the names
 /// they were given. The pipeline starts from a copy of the modules' values and trains the parameters that require

@@ -197,6 +197,7 @@ Values GraphTracer::add_layer(const std::shared_ptr<LayerRecord>& layer, const V
   node.name = called_.insert(layer.get()).second || layer->is_parameter ? found.path : unique_name(found.path);
   node.layer = layer;
   node.layer_path = found.path;
+  node.layer_number = found.number;
   node.outputs = layer->factory.outputs;
   node.stage = layer->stage.value();
   if (!node.stage && found.from_cell && !layer->is_parameter) node.stage = found.from_cell->value();
@@ -208,7 +209,8 @@ Values GraphTracer::add_layer(const std::shared_ptr<LayerRecord>& layer, const V
                        });
     require<ScheduleError>(!taken, "layer '", found.path, "' would have '", owner.layer->path, ".", owner.name,
                            "' twice: two parameters of one layer cannot be tied");
-    node.ties[name] = {owner.layer, find(*owner.layer, say("'", found.path, ".", name, "'")).path, owner.name};
+    const Cell::Found& owner_found = find(*owner.layer, say("'", found.path, ".", name, "'"));
+    node.ties[name] = {owner.layer, owner_found.path, owner_found.number, owner.name};
   }
   return add(std::move(node), arguments);
 }

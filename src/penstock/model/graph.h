@@ -16,8 +16,9 @@ namespace penstock {
 /// The parameter of another layer that a parameter is tied to.
 struct OwnerParameter {
   std::shared_ptr<LayerRecord> layer;
-  std::string layer_path;  // full name of the layer
-  std::string name;        // of the parameter within the layer's module
+  std::string layer_path;        // full name of the layer
+  std::size_t layer_number = 0;  // its place among the network's layers
+  std::string name;              // of the parameter within the layer's module
 
   std::string full_name() const { return penstock::full_name(*layer, layer_path, name); }
 };
@@ -27,6 +28,7 @@ struct Node {
   std::string name;                    // "layer1", "head.fc"; unique: repeated calls are numbered, "flatten_2"
   std::shared_ptr<LayerRecord> layer;  // empty for a function
   std::string layer_path;              // full name of the layer: the prefix of its parameters' names
+  std::size_t layer_number = 0;        // its place among the network's layers
   TensorFunction function;             // empty for a layer
   std::vector<ValueRef> inputs;
   int outputs = 1;

@@ -72,6 +72,20 @@ BuiltLayer build_layer(const LayerFactory& factory, const WeightSeed& weights) {
   return factory.build();
 }
 
+StateDict state_dict_of(const torch::nn::Module& module) {
+  StateDict state;
+  module.apply([&](const std::string& path, const torch::nn::Module& part) {
+    const auto add = [&](const torch::OrderedDict<std::string, torch::Tensor>& tensors) {
+      // BatchNorm without running statistics registers undefined buffers.
+      for (const auto& item : tensors)
+        if (item.value().defined()) state.insert(path.empty() ? item.key() : path + "." + item.key(), item.value());
+    };
+    add(part.named_parameters(/*recurse=*/false));
+    add(part.named_buffers(/*recurse=*/false));
+  });
+  return state;
+}
+
 torch::Tensor find_parameter(const torch::nn::Module& module, const std::string& name, const std::string& layer) {
   const auto parameters = module.named_parameters();
   const std::string known = listed(parameters.keys());

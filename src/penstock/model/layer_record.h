@@ -106,6 +106,9 @@ BuiltLayer build_layer(const LayerFactory& factory, const WeightSeed& weights);
 
 /// The layer's module for standalone runs, with its parameters tied; the first call builds it from `seed`.
 BuiltLayer& standalone(LayerRecord& layer, std::uint64_t seed);
+/// The parameters and buffers of a module, in the order of torch's state_dict(): the parameters of each submodule
+/// before its buffers. Returns the tensors themselves, without undefined buffers.
+StateDict state_dict_of(const torch::nn::Module& module);
 /// Makes `parameter` share the memory of `owner` and its requires_grad. Throws ScheduleError for different shapes.
 void tie_values(torch::Tensor& parameter, const torch::Tensor& owner);
 /// The parameter called `name`. Throws ScheduleError, which names `layer` and its parameters, if there is none.

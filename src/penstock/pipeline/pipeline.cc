@@ -22,12 +22,12 @@ namespace penstock {
 namespace {
 
 /// This rank's contribution to the whole state: the parameters and buffers whose owner it is; none on replicas but 0.
-std::vector<std::pair<std::string, torch::Tensor>> owned_state(const rank::RankRunner& runner) {
-  std::vector<std::pair<std::string, torch::Tensor>> own;
+StateParts owned_state(const rank::RankRunner& runner) {
+  StateParts own;
   if (runner.context().replica() != Replica(0)) return own;
   for (const auto& stage : runner.stages())
     for (const rank::Stage::Held& held : stage->state())
-      if (held.is_owned_by(stage->id())) own.emplace_back(held.name, held.value);
+      if (held.is_owned_by(stage->id())) own[held.place] = {held.name, held.value};
   return own;
 }
 
@@ -89,16 +89,20 @@ void Pipeline::add_gradient_hook(const GradientHook& hook) {
   impl_->on_each_rank([&](rank::RankRunner& runner) { runner.updater().add_hook(hook); });
 }
 
-std::map<std::string, torch::Tensor> Pipeline::local_gradients() {
+StateDict Pipeline::local_gradients() {
   require<ConfigError>(impl_->parts.has_gradients(), "there are no gradients: call forward_backward first");
   impl_->drain();
   std::map<WorldRank, std::vector<std::pair<std::string, torch::Tensor>>> by_rank;
   for (const auto& runner : impl_->runners->all()) by_rank[runner->context().rank] = {};
   impl_->runners->run(
       [&](rank::RankRunner& runner) { by_rank.at(runner.context().rank) = runner.updater().gradients(); });
-  std::map<std::string, torch::Tensor> all;
-  for (const auto& [rank, gradients] : by_rank) all.insert(gradients.begin(), gradients.end());
-  return all;
+  std::map<std::string, torch::Tensor> by_name;
+  for (const auto& [rank, gradients] : by_rank) by_name.insert(gradients.begin(), gradients.end());
+  StateDict in_order;
+  for (const auto& item : local_state_dict())
+    if (const auto gradient = by_name.find(item.key()); gradient != by_name.end())
+      in_order.insert(gradient->first, gradient->second);
+  return in_order;
 }
 
 void Pipeline::set_learning_rate(double rate) { impl_->jobs.set_learning_rate(rate); }
@@ -128,22 +132,20 @@ const Schedule& Pipeline::schedule() const { return impl_->full_schedule->schedu
 
 // Parameters and buffers.
 
-std::map<std::string, torch::Tensor> Pipeline::local_state() {
+StateDict Pipeline::local_state_dict() {
   impl_->drain();
   // A step that has failed on one rank ends on the others a little later.
   impl_->runners->run([](rank::RankRunner&) {});
-  std::map<std::string, torch::Tensor> state;
+  StateParts parts;
   for (const auto& runner : impl_->runners->all())
     for (const auto& stage : runner->stages())
-      for (const rank::Stage::Held& held : stage->state()) state.try_emplace(held.name, held.value);
-  return state;
+      for (const rank::Stage::Held& held : stage->state()) parts.try_emplace(held.place, held.name, held.value);
+  return state_dict_of(parts);
 }
 
 void Pipeline::sync_ties() {
   // The program may have changed values on streams of its own.
-  Tensors values;
-  for (const auto& [name, value] : local_state()) values.push_back(value);
-  const auto changed = transport::DeviceEvents::of(values);
+  const auto changed = transport::DeviceEvents::of(local_state_dict().values());
   const std::uint64_t round = impl_->runners->next_gathering().step;
   impl_->runners->run([&](rank::RankRunner& runner) {
     if (changed) changed->block_current_streams();
@@ -151,12 +153,12 @@ void Pipeline::sync_ties() {
   });
 }
 
-std::map<std::string, torch::Tensor> Pipeline::state() {
+StateDict Pipeline::state_dict() {
   ranks_of(impl_->world()).require_own_process();
   impl_->runners->settle();
   if (const auto failure = impl_->world().failed()) throw impl_->no_state(*failure);
   impl_->drain();
-  std::map<std::string, torch::Tensor> all;
+  StateDict all;
   const Tag tag = impl_->runners->next_gathering();
   impl_->runners->run([&](rank::RankRunner& runner) {
     auto gathered = gather_tensors(runner.context(), tag, owned_state(runner));
@@ -165,7 +167,7 @@ std::map<std::string, torch::Tensor> Pipeline::state() {
   return all;
 }
 
-void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) {
+void Pipeline::load_state_dict(const StateDict& state) {
   impl_->drain();
   const Tag tag = impl_->runners->next_gathering();
   std::string error_text;
@@ -237,18 +239,13 @@ std::vector<std::string> describe_stages(const Pipeline& pipeline) {
 }
 
 void copy_state(Pipeline& pipeline, Cell& network) {
-  const std::map<std::string, torch::Tensor> trained = pipeline.state();
-  if (pipeline.world().is_main()) network.load_state(trained, Cell::Missing::keep);
+  const StateDict trained = pipeline.state_dict();
+  if (pipeline.world().is_main()) network.load_state_dict(trained, Cell::Missing::keep);
 }
 
 void copy_state(Pipeline& pipeline, torch::nn::Module& network) {
-  const std::map<std::string, torch::Tensor> trained = pipeline.state();
-  if (!pipeline.world().is_main()) return;
-  std::map<std::string, torch::Tensor> own;
-  for (auto& item : network.named_parameters()) own[item.key()] = item.value();
-  for (auto& item : network.named_buffers())
-    if (item.value().defined()) own[item.key()] = item.value();
-  load_into(own, trained, Cell::Missing::keep);
+  const StateDict trained = pipeline.state_dict();
+  if (pipeline.world().is_main()) load_into(state_dict_of(network), trained, Cell::Missing::keep);
 }
 
 }  // namespace penstock

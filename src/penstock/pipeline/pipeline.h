@@ -11,13 +11,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "penstock/base/split.h"
+#include "penstock/base/tensor.h"
 #include "penstock/checkpoint/manifest.h"
 #include "penstock/pipeline/infer.h"
 #include "penstock/pipeline/parameter_groups.h"
@@ -41,7 +41,7 @@ struct StagedGraph;
 /// the same order. A call marked "collective" communicates: it returns only after every process has made it. Not
 /// thread-safe. A Misuse leaves the pipeline unchanged. A StepFailure ends one step on every rank before any update,
 /// and leaves the state as it was; the pipeline remains usable. After any other RankFailure or a TransportError,
-/// state() is the only call that the pipeline and its world still support; the program may create a new world.
+/// state_dict() is the only call that the pipeline and its world still support; the program may create a new world.
 class Pipeline {
  public:
   /// Partitions `network`, builds every rank's layers, and compares the ranks' settings. `world` must outlive the
@@ -96,7 +96,7 @@ class Pipeline {
   /// Gradients by parameter name, of this process's ranks (replica 0 first), between forward_backward and step. Before
   /// reduce_gradients these are the replica's own, without tied parameters. The tensors are the pipeline's own: do not
   /// modify them. Waits for all submitted steps.
-  std::map<std::string, torch::Tensor> local_gradients();
+  StateDict local_gradients();
 
   /// Submits a forward pass in evaluation mode; the result holds the loss and the sums of `metrics`.
   StepResult evaluate(const BatchTensors& inputs, const BatchTensors& targets, const std::vector<Metric>& metrics = {},
@@ -115,22 +115,23 @@ class Pipeline {
   const Schedule& schedule() const;
 
   /// Parameters and buffers of this process's ranks (replica 0 first; a tied parameter at its lowest stage here), by
-  /// full name. The tensors are the pipeline's own. A program that changes them between steps must call sync_ties()
-  /// afterwards. Waits for all submitted steps, on devices too. What reads or changes them on a device must be
-  /// complete, or followed by sync_ties(), before the next step.
-  std::map<std::string, torch::Tensor> local_state();
+  /// full name, in the network's order. The tensors are the pipeline's own. A program that changes them between steps
+  /// must call sync_ties() afterwards. Waits for all submitted steps, on devices too. What reads or changes them on a
+  /// device must be complete, or followed by sync_ties(), before the next step.
+  StateDict local_state_dict();
   /// Overwrites every copy of a parameter or buffer with that of its owner (the lowest stage that uses it, replica 0):
-  /// to be called after the program changed values in local_state(), on a device on its current stream. Collective;
-  /// waits for all submitted steps.
+  /// to be called after the program changed values in local_state_dict(), on a device on its current stream.
+  /// Collective; waits for all submitted steps.
   void sync_ties();
-  /// Copies of all parameters and buffers of replica 0, by full name, on the main process; empty on the others.
-  /// Collective. After a failure that ended the world no state is left: throws RankFailure, which names the newest
-  /// checkpoint of the pipeline's CheckpointSaver, if any.
-  std::map<std::string, torch::Tensor> state();
+  /// Copies of all parameters and buffers of replica 0, by full name, on the main process; empty on the others. The
+  /// order is the network's, for every partition, schedule and transport; a tied parameter appears once, by the name of
+  /// its owner. Collective. After a failure that ended the world no state is left: throws RankFailure, which names the
+  /// newest checkpoint of the pipeline's CheckpointSaver, if any.
+  StateDict state_dict();
   /// Copies the values of `state` into every parameter and buffer on all ranks; optimiser state does not change.
-  /// Names, shapes and dtypes must be exactly those of state(); otherwise nothing changes and a ConfigError names the
-  /// difference. Collective: every process passes the same values.
-  void load_state(const std::map<std::string, torch::Tensor>& state);
+  /// Names, shapes and dtypes must be exactly those of state_dict(), in any order; otherwise nothing changes and a
+  /// ConfigError names the difference. Collective: every process passes the same values.
+  void load_state_dict(const StateDict& state);
 
   /// Training steps so far: those that were submitted, and those before the checkpoint that was loaded.
   std::int64_t training_steps() const;
@@ -190,8 +191,8 @@ class BatchShare {
 /// One line per stage, "stage 0: flatten layer1 relu1", for display.
 std::vector<std::string> describe_stages(const Pipeline& pipeline);
 
-/// Copies the values of Pipeline::state() into `network`, which is the network the pipeline was made from or one of the
-/// same structure, for use without a pipeline. Changes `network` on the main process only. Collective. Throws
+/// Copies the values of Pipeline::state_dict() into `network`, which is the network the pipeline was made from or one
+/// of the same structure, for use without a pipeline. Changes `network` on the main process only. Collective. Throws
 /// ConfigError, which names the tensor, if names or shapes differ.
 void copy_state(Pipeline& pipeline, Cell& network);
 void copy_state(Pipeline& pipeline, torch::nn::Module& network);

@@ -35,7 +35,7 @@ class PipelineImpl {
     drain();
     runners->run(work);
   }
-  /// The error of state() after the world has failed because of `failure`: it names the newest checkpoint.
+  /// The error of state_dict() after the world has failed because of `failure`: it names the newest checkpoint.
   RankFailure no_state(const std::string& failure) const;
   /// Throws ConfigError while the average replaces the parameters.
   void require_own_values() const;

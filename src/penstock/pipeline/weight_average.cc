@@ -21,10 +21,10 @@ void WeightAverage::use(bool average) {
   impl.uses_average = average;
 }
 
-std::map<std::string, torch::Tensor> WeightAverage::state() {
+StateDict WeightAverage::state_dict() {
   const bool before = pipeline_.impl_->uses_average;
   use(true);
-  std::map<std::string, torch::Tensor> average = pipeline_.state();
+  StateDict average = pipeline_.state_dict();
   use(before);
   return average;
 }

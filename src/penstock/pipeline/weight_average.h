@@ -1,9 +1,6 @@
 // An exponential moving average of a pipeline's trained parameters.
 #pragma once
 
-#include <map>
-#include <string>
-
 #include "penstock/pipeline/pipeline.h"
 
 namespace penstock {
@@ -16,12 +13,13 @@ class WeightAverage {
   /// The average starts from the present parameters. Throws ConfigError unless 0 <= decay < 1.
   WeightAverage(Pipeline& pipeline, double decay);
 
-  /// True: evaluate(), infer(), state() and the like use the average instead of the parameters, until use(false).
+  /// True: evaluate(), infer(), state_dict() and the like use the average instead of the parameters, until use(false).
   /// While the average is used, training throws ConfigError. use() throws ConfigError while gradients await their
   /// update.
   void use(bool average);
-  /// Pipeline::state() with the average instead of the trained parameters: on the main process; empty on the others.
-  std::map<std::string, torch::Tensor> state();
+  /// Pipeline::state_dict() with the average instead of the trained parameters: on the main process; empty on the
+  /// others.
+  StateDict state_dict();
 
  private:
   Pipeline& pipeline_;

@@ -20,7 +20,8 @@ namespace {
 
 OwnerParameter owner_of(const Node& node, const std::string& parameter) {
   const auto tie = node.ties.find(parameter);
-  return tie == node.ties.end() ? OwnerParameter{node.layer, node.layer_path, parameter} : tie->second;
+  return tie == node.ties.end() ? OwnerParameter{node.layer, node.layer_path, node.layer_number, parameter}
+                                : tie->second;
 }
 
 std::string advice_for(const c10::Error& error) {
@@ -130,29 +131,32 @@ void Stage::hold(const StagedGraph& staged, const Node& node, torch::nn::Module&
     return std::find_if(state_.begin(), state_.end(), [&](const Held& one) { return one.name == name; });
   };
   for (const auto& tie : node.ties) find_parameter(module, tie.first, node.layer_path);
-  for (auto& item : module.named_parameters()) {
-    torch::Tensor& leaf = item.value();
-    const OwnerParameter owner = owner_of(node, item.key());
+  const StateDict tensors = state_dict_of(module), parameters = module.named_parameters();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    torch::Tensor leaf = tensors[i].value();
+    const OwnerParameter owner = owner_of(node, tensors[i].key());
     const std::string name = owner.full_name();
+    if (!parameters.contains(tensors[i].key())) {
+      if (held(name) == state_.end()) state_.push_back({name, leaf, {node.layer_number, i}, {}});
+      continue;
+    }
     if (const auto known = held(name); known != state_.end()) {
       tie_values(leaf, known->value);
-    } else {
-      if (node.ties.contains(item.key())) {
-        const BuiltLayer owned_here =
-            owner.layer->standalone
-                ? *owner.layer->standalone
-                : build_layer(owner.layer->factory, {.seed = setting_.seed, .layer = owner.layer_path});
-        const torch::Tensor there = find_parameter(*owned_here.module, owner.name, owner.layer_path);
-        torch::Tensor value = there.detach().to(setting_.device, /*non_blocking=*/false, /*copy=*/true);
-        tie_values(leaf, value.requires_grad_(there.requires_grad()));
-      }
-      state_.push_back({name, leaf, uses_of(staged, *owner.layer, owner.name)});
+      continue;
     }
-  }
-  for (auto& item : module.named_buffers()) {
-    const std::string name = node.layer_path + "." + item.key();
-    // BatchNorm without running statistics has undefined ones.
-    if (item.value().defined() && held(name) == state_.end()) state_.push_back({name, item.value(), {}});
+    StatePlace place{owner.layer_number, i};
+    if (node.ties.contains(tensors[i].key())) {
+      const BuiltLayer owned_here =
+          owner.layer->standalone
+              ? *owner.layer->standalone
+              : build_layer(owner.layer->factory, {.seed = setting_.seed, .layer = owner.layer_path});
+      const torch::Tensor there = find_parameter(*owned_here.module, owner.name, owner.layer_path);
+      torch::Tensor value = there.detach().to(setting_.device, /*non_blocking=*/false, /*copy=*/true);
+      tie_values(leaf, value.requires_grad_(there.requires_grad()));
+      const std::vector<std::string> names = state_dict_of(*owned_here.module).keys();
+      place.tensor = static_cast<std::size_t>(std::ranges::find(names, owner.name) - names.begin());
+    }
+    state_.push_back({name, leaf, place, uses_of(staged, *owner.layer, owner.name)});
   }
 }
 

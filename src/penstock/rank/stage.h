@@ -98,6 +98,7 @@ class Stage {
   struct Held {
     std::string name;
     torch::Tensor value;
+    StatePlace place;        // in the network's state dict
     ParameterUses all_uses;  // of a parameter, on all stages; empty for a buffer
 
     bool is_buffer() const { return all_uses.list.empty(); }

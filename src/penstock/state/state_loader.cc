@@ -1,6 +1,7 @@
 #include "penstock/state/state_loader.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -71,11 +72,13 @@ std::string text_of(const std::vector<Message>& all, const StateForm& stored) {
   return text;
 }
 
-StateForm form_of(const std::map<std::string, torch::Tensor>& state) {
+StateForm form_of(const StateDict& state) {
   StateForm form;
-  for (const auto& [name, value] : state)
-    form.tensors[name] =
+  for (const auto& item : state) {
+    const torch::Tensor& value = item.value();
+    form.tensors[item.key()] =
         value.defined() ? TensorForm{std::string(value.dtype().name()), value.sizes().vec()} : TensorForm{"nothing"};
+  }
   return form;
 }
 
@@ -190,12 +193,12 @@ RankReport candidates(const std::string& path) {
 }  // namespace
 
 std::string load_values(const RankContext& context, const Tag& tag, const rank::RankStages& stages,
-                        const std::map<std::string, torch::Tensor>& state) {
+                        const StateDict& state) {
   const std::string text = misfit(context, control_tag(tag.pipeline, Topic::state, tag.step), stages, form_of(state));
   if (!text.empty()) return text;
   const torch::NoGradGuard no_grad;
   for (const auto& stage : stages)
-    for (const rank::Stage::Held& held : stage->state()) torch::Tensor(held.value).copy_(state.at(held.name));
+    for (const rank::Stage::Held& held : stage->state()) torch::Tensor(held.value).copy_(state[held.name]);
   return text;
 }
 

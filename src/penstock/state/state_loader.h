@@ -1,8 +1,7 @@
-// Loads a stored state into a pipeline's ranks: a map of tensors, or the newest usable checkpoint.
+// Loads a stored state into a pipeline's ranks: a state dict, or the newest usable checkpoint.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,7 +19,7 @@ namespace penstock::state {
 /// three differences between names, shapes and dtypes of all ranks' parameters and buffers and those of `state`, the
 /// same text on every rank; empty if all fit.
 std::string load_values(const RankContext& context, const Tag& tag, const rank::RankStages& stages,
-                        const std::map<std::string, torch::Tensor>& state);
+                        const StateDict& state);
 
 struct LoadedCheckpoint {
   std::optional<Manifest> manifest = {};  // none if no checkpoint is usable

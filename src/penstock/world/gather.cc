@@ -115,8 +115,7 @@ std::vector<std::vector<RankStep>> gather_steps(const RankContext& context, cons
 // Rank 0 requests one tensor after the other, so that messages in flight and the transport's buffers never hold more
 // than two of them. The others return when rank 0 has all: a process that leaves its world because of an exception ends
 // the waits of the others, so that rank 0 would lose what is still under way.
-std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, const Tag& tag,
-                                                    const std::vector<std::pair<std::string, torch::Tensor>>& own) {
+StateDict gather_tensors(const RankContext& context, const Tag& tag, const StateParts& own) {
   const torch::NoGradGuard no_grad;
   DataPlane& endpoint = *context.endpoint;
   const auto numbered = [&](std::int32_t phase, std::size_t number) {
@@ -125,40 +124,44 @@ std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, 
   constexpr std::int32_t asked = 2, answered = 3, complete = 4;  // phases after those of gather()
   constexpr std::size_t ahead = 2;
   std::vector<std::uint64_t> lengths;
+  std::vector<StatePlace> places;
   std::string names;
-  for (const auto& [name, tensor] : own) {
-    names += name;
-    lengths.push_back(name.size());
+  for (const auto& [place, named] : own) {
+    names += named.first;
+    lengths.push_back(named.first.size());
+    places.push_back(place);
   }
   const std::vector<Message> indices =
-      gather(context, tag, transport::message_of(names, lengths), "the names of the parameters");
-  std::map<std::string, torch::Tensor> all;
+      gather(context, tag, transport::message_of(names, lengths, places), "the names of the parameters");
   if (context.rank != WorldRank(0)) {
-    for (std::size_t i = 0; i < own.size(); ++i) {
+    std::size_t i = 0;
+    for (const auto& [place, named] : own) {
       endpoint.receive(WorldRank(0), numbered(asked, i), "whether rank 0 takes the next parameter");
-      endpoint.send(WorldRank(0), numbered(answered, i), {{{copy_on_cpu(own[i].second)}}});
+      endpoint.send(WorldRank(0), numbered(answered, i++), {{{copy_on_cpu(named.second)}}});
     }
     endpoint.receive(WorldRank(0), numbered(complete, 0), "rank 0 to have all parameters");
-    return all;
+    return StateDict();
   }
-  for (const auto& [name, tensor] : own) all[name] = copy_on_cpu(tensor);
+  StateParts all;
+  for (const auto& [place, named] : own) all[place] = {named.first, copy_on_cpu(named.second)};
   for (int r = 1; r < context.world_size(); ++r) {
     const WorldRank from(r);
     const Message& index = indices[from.index()];
     names = transport::text_in(index);
     lengths = transport::records_in<std::uint64_t>(index, 1);
+    places = transport::records_in<StatePlace>(index, 2);
     const std::size_t count = lengths.size();
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) endpoint.send(from, numbered(asked, i), {});
     std::size_t at = 0;
     for (std::size_t i = 0; i < count; ++i) {
       const Message message = endpoint.receive(from, numbered(answered, i), "the parameters");
-      all[names.substr(at, lengths[i])] = message.payloads.front().tensor.clone();
+      all[places[i]] = {names.substr(at, lengths[i]), message.payloads.front().tensor.clone()};
       at += lengths[i];
       if (i + ahead < count) endpoint.send(from, numbered(asked, i + ahead), {});
     }
   }
   for (int r = 1; r < context.world_size(); ++r) endpoint.send(WorldRank(r), numbered(complete, 0), {});
-  return all;
+  return state_dict_of(all);
 }
 
 }  // namespace penstock

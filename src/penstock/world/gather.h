@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "penstock/base/tensor.h"
 #include "penstock/trace/recorder.h"
 #include "penstock/transport/tag.h"
 #include "penstock/world/rank_context.h"
@@ -37,9 +37,8 @@ std::vector<std::int64_t> measure_clock_offsets(const RankContext& context, cons
 std::vector<std::vector<RankStep>> gather_steps(const RankContext& context, const Tag& tag,
                                                 const std::vector<RankStep>& own);
 
-/// Called on every rank's thread with its own named tensors (none on replicas other than the first). Returns copies of
-/// all of them on rank 0, and an empty map on the others, once rank 0 has all.
-std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, const Tag& tag,
-                                                    const std::vector<std::pair<std::string, torch::Tensor>>& own);
+/// Called on every rank's thread with its own tensors (none on replicas other than the first). Returns copies of all of
+/// them on rank 0, and nothing on the others, once rank 0 has all.
+StateDict gather_tensors(const RankContext& context, const Tag& tag, const StateParts& own);
 
 }  // namespace penstock
