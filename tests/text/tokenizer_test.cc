@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "penstock/base/error.h"
 #include "tests/base/error_text.h"
 #include "tests/text/small_tokenizer.h"
@@ -64,18 +62,6 @@ TEST(Tokenizer, replaces_bytes_that_are_not_utf8_as_python_does) {
   EXPECT_EQ(count("\xc0\xaf"), 2U);      // overlong
   EXPECT_EQ(count("\xf0\x9f\x98\xff"), 2U);
   EXPECT_EQ(tokenizer(document)->decode(Ids({11, 12})), "\xef\xbf\xbd");
-}
-
-TEST(Tokenizer, encodes_the_same_on_several_threads) {
-  const auto shared = tokenizer();
-  std::string text;
-  for (int i = 0; i < 2000; ++i) text += i % 3 == 0 ? "abcd " : i % 7 == 0 ? "ab<|x|>" : "dcba";
-  const Ids expected = shared->encode(text);
-  std::vector<Ids> found(4);
-  std::vector<std::thread> threads;
-  for (Ids& ids : found) threads.emplace_back([&] { ids = shared->encode(text); });
-  for (std::thread& thread : threads) thread.join();
-  for (const Ids& ids : found) EXPECT_EQ(ids, expected);
 }
 
 TEST(Tokenizer, names_what_it_does_not_support) {
