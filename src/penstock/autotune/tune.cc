@@ -15,9 +15,8 @@
 #include "penstock/world/collectives.h"
 
 namespace penstock {
-namespace {
-
 using namespace kernels;
+namespace {
 
 constexpr int tuning_runs = 3;
 constexpr int most_tuning_rounds = 20;  // for layers that take little time

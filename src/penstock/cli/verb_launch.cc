@@ -16,9 +16,8 @@
 #include "penstock/transport/joining/launch_environment.h"
 
 namespace penstock::cli {
-namespace {
-
 using namespace launch;
+namespace {
 
 struct LaunchFlags {
   RankJob job;

@@ -8,6 +8,7 @@
 #include "penstock/kernels/cpu_kernels.h"
 
 namespace penstock::layers {
+using namespace kernels;
 
 std::unique_ptr<SplitLayer> split_layer(const LayerCall& call, Gradients& gradients) {
   for (const auto make : {split_linear, split_convolution, split_embedding})
@@ -20,8 +21,6 @@ std::unique_ptr<SplitLayer> split_layer(const LayerCall& call, Gradients& gradie
 //   W  dw = dy^T x, db = sum of dy's rows
 
 namespace {
-
-using namespace kernels;
 
 /// stacked() that keeps the memory order of the rows.
 torch::Tensor stacked_rows(Tensors rows) {

@@ -12,25 +12,26 @@
 #include "penstock/world/rank_threads.h"
 
 namespace penstock {
+using namespace rank;
 
 void StepParts::require_whole_steps(const char* what) const {
   require<ConfigError>(!has_gradients(), what, " while gradients wait for their update: call step() first");
 }
 
 void StepParts::require_forward_backward() const {
-  require<ConfigError>(next_ != rank::StepPart::update,
+  require<ConfigError>(next_ != StepPart::update,
                        "forward_backward between reduce_gradients and the update: call step() first");
 }
 
-void StepParts::require_later(rank::StepPart part) const {
-  require<ConfigError>(next_ == part || (part == rank::StepPart::update && needs_reduction()),
-                       part == rank::StepPart::reduce ? "reduce_gradients" : "step",
+void StepParts::require_later(StepPart part) const {
+  require<ConfigError>(next_ == part || (part == StepPart::update && needs_reduction()),
+                       part == StepPart::reduce ? "reduce_gradients" : "step",
                        has_gradients() ? " a second time: call step() once it is done"
                                        : " without gradients: call forward_backward first");
 }
 
 // Under Reduction::mean, the gradients of earlier calls are scaled down as further samples are added.
-void StepParts::begin(const std::shared_ptr<rank::StepJob>& job, double weight) {
+void StepParts::begin(const std::shared_ptr<StepJob>& job, double weight) {
   const double before = weight_;
   weight_ += weight;
   const bool continues = calls_++ > 0;
@@ -38,31 +39,31 @@ void StepParts::begin(const std::shared_ptr<rank::StepJob>& job, double weight) 
     job->shares = {true, before / weight_, weight / weight_};
   else
     job->shares = {.continues = continues};
-  next_ = rank::StepPart::reduce;
+  next_ = StepPart::reduce;
   begun_ = job;
 }
 
-void StepParts::end(rank::StepPart part) {
+void StepParts::end(StepPart part) {
   calls_ = 0;
   weight_ = 0;
-  next_ = part == rank::StepPart::reduce ? rank::StepPart::update : rank::StepPart::whole;
-  if (part == rank::StepPart::update) begun_.reset();
+  next_ = part == StepPart::reduce ? StepPart::update : StepPart::whole;
+  if (part == StepPart::update) begun_.reset();
 }
 
 // Sessions and results may outlive the pipeline, and must not keep its runners alive.
-std::shared_ptr<rank::SessionState> Inferences::open_session() {
-  auto session = std::make_shared<rank::SessionState>();
+std::shared_ptr<SessionState> Inferences::open_session() {
+  auto session = std::make_shared<SessionState>();
   session->id = next_session_++;
   session->pipeline = runners_.get();
   session->forget = [weak = runners_->weak_from_this(), process = getpid()](std::uint64_t id) {
     if (getpid() != process) return;  // a child made by fork() has no ranks
-    if (const auto runners = weak.lock()) runners->post([id](rank::RankRunner& runner) { runner.forget_session(id); });
+    if (const auto runners = weak.lock()) runners->post([id](RankRunner& runner) { runner.forget_session(id); });
   };
   sessions_.push_back(session);
   return session;
 }
 
-InferResult Inferences::start(const std::shared_ptr<rank::StepJob>& job) {
+InferResult Inferences::start(const std::shared_ptr<StepJob>& job) {
   std::erase_if(sessions_, [](const auto& session) { return session.expired(); });
   const std::size_t most = std::max(2 * static_cast<std::size_t>(runners_->world().stages()), sessions_.size());
   while (under_way_.size() >= most) finish_oldest();
@@ -96,8 +97,8 @@ void Inferences::settle() noexcept {
   under_way_.clear();
 }
 
-rank::BatchLayout JobFactory::layout_of(std::int64_t samples) const {
-  return rank::BatchLayout(
+BatchLayout JobFactory::layout_of(std::int64_t samples) const {
+  return BatchLayout(
       {.samples = samples, .replicas = world().replicas(), .micro_batches = parts_.options.micro_batches});
 }
 
@@ -127,8 +128,7 @@ void JobFactory::require_targets(const BatchTensors& targets, const std::vector<
                          "' compares with a target, but this batch has none: leave it out");
 }
 
-rank::StepJob JobFactory::begin(const BatchTensors& inputs, const BatchTensors& targets,
-                                const std::vector<Metric>& metrics) {
+StepJob JobFactory::begin(const BatchTensors& inputs, const BatchTensors& targets, const std::vector<Metric>& metrics) {
   const std::int64_t samples = parts_.axes.samples(inputs, targets);
   require_targets(targets, metrics);
   std::int64_t first_row = 0;
@@ -153,19 +153,18 @@ rank::StepJob JobFactory::begin(const BatchTensors& inputs, const BatchTensors& 
           .learning_rate = learning_rate_};
 }
 
-std::shared_ptr<rank::StepJob> JobFactory::scheduled(rank::StepJob job) const {
+std::shared_ptr<StepJob> JobFactory::scheduled(StepJob job) const {
   job.schedules.clear();
   for (Replica replica(0); replica.value() < world().replicas(); replica = replica.next()) {
     const int micro_batches = job.layout.micro_batches(job.share_of(replica));
     job.schedules.push_back(job.training ? parts_.schedules.for_training(micro_batches, job.part)
                                          : parts_.schedules.for_forward(micro_batches));
   }
-  return std::make_shared<rank::StepJob>(std::move(job));
+  return std::make_shared<StepJob>(std::move(job));
 }
 
-std::shared_ptr<rank::StepJob> JobFactory::training(const BatchTensors& inputs, const BatchTensors& targets,
-                                                    rank::StepPart part) {
-  rank::StepJob job = begin(inputs, targets, {});
+std::shared_ptr<StepJob> JobFactory::training(const BatchTensors& inputs, const BatchTensors& targets, StepPart part) {
+  StepJob job = begin(inputs, targets, {});
   job.part = part;
   ++training_steps_;
   const auto& [samples, replicas, micro_batches] = job.layout.shape();
@@ -179,23 +178,22 @@ std::shared_ptr<rank::StepJob> JobFactory::training(const BatchTensors& inputs, 
   return scheduled(std::move(job));
 }
 
-std::shared_ptr<rank::StepJob> JobFactory::later_part(const rank::StepJob& begun, rank::StepPart part,
-                                                      double gradient_divisor) {
-  rank::StepJob job = begun;
+std::shared_ptr<StepJob> JobFactory::later_part(const StepJob& begun, StepPart part, double gradient_divisor) {
+  StepJob job = begun;
   job.part = part;
   job.gradient_divisor = gradient_divisor;
   job.learning_rate = learning_rate_;
   return scheduled(std::move(job));
 }
 
-std::shared_ptr<rank::StepJob> JobFactory::evaluation(const BatchTensors& inputs, const BatchTensors& targets,
-                                                      const std::vector<Metric>& metrics) {
-  rank::StepJob job = begin(inputs, targets, metrics);
+std::shared_ptr<StepJob> JobFactory::evaluation(const BatchTensors& inputs, const BatchTensors& targets,
+                                                const std::vector<Metric>& metrics) {
+  StepJob job = begin(inputs, targets, metrics);
   job.training = false;
   return scheduled(std::move(job));
 }
 
-std::shared_ptr<rank::StepJob> JobFactory::inference(const Tensors& inputs, const InferOptions& options) {
+std::shared_ptr<StepJob> JobFactory::inference(const Tensors& inputs, const InferOptions& options) {
   const std::int64_t rows = samples_of(inputs);
   require<ConfigError>(rows >= 1, "inference needs at least one row, along dimension 0 of the inputs (or that of ",
                        "PipelineOptions::batch_dims)");
@@ -204,23 +202,22 @@ std::shared_ptr<rank::StepJob> JobFactory::inference(const Tensors& inputs, cons
                        " micro-batches, but the pipeline was made for ", most, ": ask for 1 to ", most);
   if (options.session) join_session(*options.session->state_, rows, options);
   const int sharers = options.replicas == ReplicaInput::each ? 1 : world().replicas();
-  rank::StepJob job{.step = next_step_,
-                    .training = false,
-                    .layout = rank::BatchLayout({.samples = rows, .replicas = sharers, .micro_batches = wanted}),
-                    .inputs = inputs,
-                    .ready = transport::DeviceEvents::of(inputs)};
-  job.inference =
-      rank::Inference{.broadcast = options.broadcast,
-                      .replicas = options.replicas,
-                      .session = options.session ? std::optional(options.session->state_->id) : std::nullopt,
-                      .last_position = options.last_position,
-                      .state = std::make_shared<rank::InferState>(expected_outputs(next_step_, options))};
+  StepJob job{.step = next_step_,
+              .training = false,
+              .layout = BatchLayout({.samples = rows, .replicas = sharers, .micro_batches = wanted}),
+              .inputs = inputs,
+              .ready = transport::DeviceEvents::of(inputs)};
+  job.inference = Inference{.broadcast = options.broadcast,
+                            .replicas = options.replicas,
+                            .session = options.session ? std::optional(options.session->state_->id) : std::nullopt,
+                            .last_position = options.last_position,
+                            .state = std::make_shared<InferState>(expected_outputs(next_step_, options))};
   ++next_step_;
   return scheduled(std::move(job));
 }
 
 // Every call of a session must split its rows in the same way, because memory is kept per micro-batch.
-void JobFactory::join_session(rank::SessionState& session, std::int64_t rows, const InferOptions& options) const {
+void JobFactory::join_session(SessionState& session, std::int64_t rows, const InferOptions& options) const {
   require<ConfigError>(session.pipeline == &parts_.runners, "this inference session was opened in another pipeline");
   if (!session.rows) {
     session.rows = rows;
@@ -234,8 +231,8 @@ void JobFactory::join_session(rank::SessionState& session, std::int64_t rows, co
                        ", now ", options.micro_batches, "): restart() it, or open another one");
 }
 
-rank::InferState::Expected JobFactory::expected_outputs(std::uint64_t step, const InferOptions& options) const {
-  rank::InferState::Expected expected;
+InferState::Expected JobFactory::expected_outputs(std::uint64_t step, const InferOptions& options) const {
+  InferState::Expected expected;
   expected.axes = parts_.axes.outputs;
   expected.rank_watch = ranks_of(world()).watch();
   const RankContext context = ranks_of(world()).first();
@@ -252,10 +249,9 @@ rank::InferState::Expected JobFactory::expected_outputs(std::uint64_t step, cons
   expected.parts = options.replicas == ReplicaInput::each ? 1 : world().replicas();
   if (context.is_alone || (holds_last && expected.parts == 1)) return expected;
   expected.fetch = [weak = parts_.runners.weak_from_this(), step,
-                    replicas = options.replicas](std::shared_ptr<rank::InferState> state) {
+                    replicas = options.replicas](std::shared_ptr<InferState> state) {
     if (const auto runners = weak.lock())
-      runners->post(
-          [state, step, replicas](rank::RankRunner& runner) { runner.fetch_outputs(step, replicas, *state); });
+      runners->post([state, step, replicas](RankRunner& runner) { runner.fetch_outputs(step, replicas, *state); });
     else
       state->fail(std::make_exception_ptr(
           ConfigError("the pipeline of this inference has been destroyed: read the outputs before that")));
@@ -263,10 +259,10 @@ rank::InferState::Expected JobFactory::expected_outputs(std::uint64_t step, cons
   return expected;
 }
 
-double JobFactory::weight_of(const rank::StepJob& job) const {
+double JobFactory::weight_of(const StepJob& job) const {
   if (parts_.options.loss_reduction.reduction == Reduction::sum) return 0;
-  return rank::loss_factors(parts_.loss, {.reduction = parts_.options.loss_reduction.reduction},
-                            {job.targets, parts_.axes.targets}, job.layout, Replica(0), world().replicas())
+  return loss_factors(parts_.loss, {.reduction = parts_.options.loss_reduction.reduction},
+                      {job.targets, parts_.axes.targets}, job.layout, Replica(0), world().replicas())
       .total_weight;
 }
 

@@ -26,9 +26,8 @@
 #include "penstock/world/rank_watch.h"
 
 namespace penstock {
-namespace {
-
 using state::RankReport;
+namespace {
 
 /// Training has precedence: the thread mostly uses the time in which ranks wait.
 void lower_own_priority() {

@@ -12,9 +12,8 @@
 #include "penstock/transport/transport.h"
 
 namespace penstock {
-namespace {
-
 using namespace transport;
+namespace {
 
 struct ThreadWorld {
   ThreadWorld(int size, const TransportOptions& options) : positions(static_cast<std::size_t>(size)) {

@@ -5,14 +5,13 @@
 #include <memory>
 #include <optional>
 
-namespace penstock::joining {
-struct LaunchedAs;
-enum class AskedTransport;
-}  // namespace penstock::joining
-
 namespace penstock {
 
 class JoinedProcesses;
+namespace joining {
+struct LaunchedAs;
+enum class AskedTransport;
+}  // namespace joining
 
 enum class TransportKind {
   automatic,  // MPI where mpirun started this process, Gloo where torchrun did, threads otherwise

@@ -35,10 +35,9 @@
 #include "penstock/transport/processes/gloo_network.h"
 
 namespace penstock {
-namespace {
-
 using namespace joining;
 using namespace processes;
+namespace {
 
 constexpr const char* interface_variable = "GLOO_SOCKET_IFNAME";
 

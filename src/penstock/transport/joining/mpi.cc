@@ -30,10 +30,9 @@
 #include "penstock/transport/processes/peer_processes.h"
 
 namespace penstock {
-namespace {
-
 using namespace joining;
 using namespace processes;
+namespace {
 
 // Far longer than MPI_Finalize takes when all processes call it.
 constexpr std::chrono::seconds finalize_timeout{10};
