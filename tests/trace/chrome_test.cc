@@ -138,7 +138,7 @@ TEST(Chrome, refuses_files_that_are_no_trace) {
         Case{"{\"a\": \"\xff\"}", "is not JSON: line 1, column 8: "}, Case{"[]", "is not a JSON object"},
         Case{"{}", "has no penstock: this is not a trace that Penstock wrote"},
         Case{R"({"traceEvents":[]})", "has no penstock: this is not a trace that Penstock wrote"},
-        Case{R"({"penstock":{"format":"1"}})", "'s penstock.format is not a number >= 0"},
+        Case{R"({"penstock":{"format":"1"}})", "'s penstock.format is not a whole number from 0"},
         Case{R"({"penstock":{"format":2}})", "is of format 2, and this Penstock reads format 1"}})
     EXPECT_TRUE(test::says(error_text(text), "the trace", complaint)) << error_text(text);
 }
@@ -180,11 +180,11 @@ TEST(Chrome, names_the_changed_place) {
   };
   const auto without = [](const char* path) { return json::array({json{{"op", "remove"}, {"path", path}}}); };
   const std::vector<std::pair<json, std::string>> cases{
-      {with("/traceEvents/24/pid", 9), "the trace's traceEvents.24.pid is 9, but there are 2 ranks"},
-      {without("/traceEvents/24"), "the trace's traceEvents.24 comes before the first step of rank 0"},
-      {with("/traceEvents/25/cat", "rest"), "the trace's traceEvents.25.cat is 'rest', which is not an activity"},
-      {without("/traceEvents/25/args/end_ns"), "the trace has no traceEvents.25.args.end_ns: "},
-      {with("/traceEvents/25/args/begin_ns", std::uint64_t{1} << 63), "traceEvents.25.args.begin_ns is not a whole"},
+      {with("/traceEvents/24/pid", 9), "the trace's traceEvents[24].pid is 9, but there are 2 ranks"},
+      {without("/traceEvents/24"), "the trace's traceEvents[24] comes before the first step of rank 0"},
+      {with("/traceEvents/25/cat", "rest"), "the trace's traceEvents[25].cat is 'rest', which is not an activity"},
+      {without("/traceEvents/25/args/end_ns"), "the trace's traceEvents[25].args has no member 'end_ns'"},
+      {with("/traceEvents/25/args/begin_ns", std::uint64_t{1} << 63), "traceEvents[25].args.begin_ns is not a whole"},
       {with("/penstock/replicas", 3), "the trace's event 0 is not what Penstock writes there: {\"args\":{\"name\":"},
       {with("/penstock/replicas", 0), "the trace has 0 replicas: 1 to 1000000 are possible"},
       {with("/penstock/replicas", 999'999), "the trace has 64 events for 1999998 ranks"},

@@ -221,7 +221,7 @@ void Dependencies::check_place(const Instruction& instruction) const {
   require<ScheduleError>(instruction.first().value() >= 0 && instruction.first() <= instruction.last() &&
                              instruction.last().value() < micro_batches_,
                          to_string(instruction), " is out of place: there are ", micro_batches_, " micro-batches");
-  if (!is_send(instruction.op()) && !is_receive(instruction.op())) return;
+  if (!is_message(instruction.op())) return;
   const Link link = link_of(instruction);
   require<ScheduleError>(lane(link.from, link.to).has_value(), to_string(instruction),
                          " is out of place: ", to_string(link), " is not a link between two ranks");

@@ -37,7 +37,7 @@ InstructionText instruction_text(const Instruction& instruction) noexcept {
       *at++ = '-';
       add_number(instruction.last().value());
     }
-    if ((is_send(op) || is_receive(op)) && instruction.peer() != neighbour(op, instruction.stage())) {
+    if (is_message(op) && instruction.peer() != neighbour(op, instruction.stage())) {
       *at++ = is_send(op) ? '>' : '<';
       add_number(instruction.peer().value());
     }

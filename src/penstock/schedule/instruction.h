@@ -37,6 +37,7 @@ constexpr int max_stages = 65536;
 constexpr bool is_compute(Op op) { return op <= Op::weight_grad; }
 constexpr bool is_send(Op op) { return op == Op::send_forward || op == Op::send_backward; }
 constexpr bool is_receive(Op op) { return op == Op::recv_forward || op == Op::recv_backward; }
+constexpr bool is_message(Op op) { return is_send(op) || is_receive(op); }
 /// REDUCE, NORM and STEP belong to the whole step, not to a micro-batch.
 constexpr bool is_step_wide(Op op) { return op >= Op::reduce; }
 

@@ -7,6 +7,7 @@
 #include "penstock/base/text.h"
 #include "penstock/schedule/parse_instruction.h"
 #include "penstock/schedule/torch_csv.h"
+#include "penstock/schedule/violation.h"
 
 namespace penstock {
 namespace {
@@ -111,9 +112,9 @@ class ScheduleReader {
       const std::size_t at = at_;
       order.push_back(instruction());
       const Op op = order.back().op();
-      if (!is_send(op) && !is_receive(op) && op != Op::backward && op != Op::input_grad)
+      if (!is_message(op) && op != Op::backward && op != Op::input_grad)
         fail(at, "the other half of an overlap must be B or I, with only messages between");
-      open = is_send(op) || is_receive(op);
+      open = is_message(op);
     }
     expect(")", "expected ')' after the two halves");
     expect(overlap, "expected 'OVERLAP_F_B'");
@@ -171,28 +172,18 @@ void check_writable(const Schedule& schedule) {
     throw ScheduleError(say("this schedule cannot be written: ", parts...));
   };
   if (schedule.name.find_first_of("\n\r") != std::string::npos) refuse("its name has several lines");
-  if (schedule.micro_batches < 1) refuse("m = ", schedule.micro_batches);
   if (schedule.orders.empty()) refuse("it has no ranks");
-  if (schedule.rank_of_stage.empty() || schedule.stage_count() > max_stages)
-    refuse("it has ", schedule.stage_count(), " stages");
-  for (const Rank rank : schedule.rank_of_stage)
-    if (rank.value() < 0 || rank.value() >= schedule.rank_count())
-      refuse("a stage belongs to rank ", rank.value(), " of ", schedule.rank_count());
-  for (const Order& order : schedule.orders) {
-    bool open = false;  // inside an overlap pair
-    for (const Instruction& instruction : order) {
-      const bool message = is_send(instruction.op()) || is_receive(instruction.op());
+  if (const auto violation = bad_header(schedule)) refuse(violation->reason);
+  for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank) {
+    for (const Instruction& instruction : schedule.orders[rank]) {
       if (auto reason = out_of_range(instruction, schedule.rank_of_stage.size(), schedule.micro_batches))
         refuse(*reason);
       if (instruction.first().value() < 0 || instruction.first() > instruction.last())
         refuse(to_string(instruction), " has no micro-batch");
-      if (message && !faces_peer(instruction)) refuse(to_string(instruction), " is a message in the wrong direction");
-      const bool other_half = instruction.op() == Op::backward || instruction.op() == Op::input_grad;
-      const bool bad_half = instruction.overlaps_next() && (open || instruction.op() != Op::forward);
-      if (bad_half || (open && !message && !other_half)) refuse(to_string(instruction), " breaks an overlap pair");
-      open = instruction.overlaps_next() || (open && message);
+      if (is_message(instruction.op()) && !faces_peer(instruction))
+        refuse(to_string(instruction), " is a message in the wrong direction");
     }
-    if (open) refuse("an overlap pair lacks its other half");
+    if (const auto violation = broken_pair(schedule.orders[rank], rank)) refuse(violation->reason);
   }
 }
 

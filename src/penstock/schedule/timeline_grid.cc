@@ -53,7 +53,7 @@ class Placer {
  private:
   bool is_drawn(Rank rank, int position) const {
     const Op op = schedule_.orders[rank.index()][static_cast<std::size_t>(position)].op();
-    return !(is_send(op) || is_receive(op)) || is_marked(marked_, rank, position);
+    return !is_message(op) || is_marked(marked_, rank, position);
   }
 
   /// Returns the end of the instruction.

@@ -21,8 +21,7 @@ constexpr const char* row_end = "\r\n";
 std::optional<Instruction> skip_link(const Schedule& schedule) {
   for (const Order& order : schedule.orders)
     for (const Instruction& instruction : order)
-      if ((is_send(instruction.op()) || is_receive(instruction.op())) &&
-          instruction.peer() != neighbour(instruction.op(), instruction.stage()))
+      if (is_message(instruction.op()) && instruction.peer() != neighbour(instruction.op(), instruction.stage()))
         return instruction;
   return std::nullopt;
 }
@@ -258,7 +257,7 @@ Order with_ascending_weights(const Order& order, std::vector<WeightOrder>& stage
   Order due;
   bool within_pair = false;
   for (const Instruction& instruction : order) {
-    const bool message = is_send(instruction.op()) || is_receive(instruction.op());
+    const bool message = is_message(instruction.op());
     if (!message && !within_pair) {
       result.insert(result.end(), due.begin(), due.end());
       due.clear();

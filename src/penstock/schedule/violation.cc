@@ -27,19 +27,6 @@ std::optional<Violation> first_violation(const Schedule& schedule, Check&& check
   return std::nullopt;
 }
 
-std::optional<Violation> bad_header(const Schedule& schedule) {
-  const int stages = schedule.stage_count();
-  if (schedule.micro_batches < 1) return Violation{say("m = ", schedule.micro_batches, ": at least 1 is needed"), {}};
-  if (stages < 1 || stages > max_stages)
-    return Violation{say("there are ", stages, " stages: 1..", max_stages, " are possible"), {}};
-  for (StageId s(0); s.value() < stages; s = s.next())
-    if (schedule.rank_of(s).value() < 0 || schedule.rank_of(s).value() >= schedule.rank_count())
-      return Violation{say("stage ", s.value(), " is given to rank ", schedule.rank_of(s).value(), ", but there are ",
-                           schedule.rank_count(), " ranks"),
-                       {}};
-  return std::nullopt;
-}
-
 std::optional<std::string> misplaced(const Schedule& schedule, const Instruction& instruction, Rank rank) {
   const int stages = schedule.stage_count();
   const int m = schedule.micro_batches;
@@ -51,7 +38,7 @@ std::optional<std::string> misplaced(const Schedule& schedule, const Instruction
                " belongs to rank ", schedule.rank_of(instruction.stage()).value());
   if (instruction.first().value() < 0 || instruction.first() > instruction.last() || instruction.last().value() >= m)
     return say(to_string(instruction), " names a micro-batch that does not exist: they are 0..", m - 1);
-  if (!is_send(instruction.op()) && !is_receive(instruction.op())) return std::nullopt;
+  if (!is_message(instruction.op())) return std::nullopt;
   if (instruction.peer().value() >= stages || !faces_peer(instruction))
     return say(to_string(instruction), " has no stage at its other end: stage ", instruction.stage().value(), " of ",
                stages);
@@ -59,27 +46,6 @@ std::optional<std::string> misplaced(const Schedule& schedule, const Instruction
     return say(to_string(instruction), " is a message within rank ", rank.value(), ": stages ",
                instruction.stage().value(), " and ", instruction.peer().value(),
                " are on the same rank and need no message");
-  return std::nullopt;
-}
-
-/// An overlap pair is F, then B or I, with only messages between.
-std::optional<Violation> broken_pair(const Order& order, std::size_t rank) {
-  const Instruction* half = nullptr;
-  const auto broken = [&](const auto&... parts) {
-    return Violation{say(to_string(*half), parts...), cell(rank, static_cast<std::size_t>(half - order.data()))};
-  };
-  for (const Instruction& instruction : order) {
-    if (instruction.overlaps_next()) {
-      if (half) return broken(" overlaps with ", to_string(instruction), ", which begins another pair");
-      half = &instruction;
-      if (instruction.op() != Op::forward) return broken(" is the first half of an overlap: that must be F");
-    } else if (half && !is_send(instruction.op()) && !is_receive(instruction.op())) {
-      if (instruction.op() != Op::backward && instruction.op() != Op::input_grad)
-        return broken(" overlaps with ", to_string(instruction), ": the other half must be B or I");
-      half = nullptr;
-    }
-  }
-  if (half) return broken(" overlaps with nothing");
   return std::nullopt;
 }
 
@@ -185,6 +151,39 @@ std::optional<Violation> too_few_messages(const Schedule& schedule, const Depend
 
 }  // namespace
 
+std::optional<Violation> bad_header(const Schedule& schedule) {
+  const int stages = schedule.stage_count();
+  if (schedule.micro_batches < 1) return Violation{say("m = ", schedule.micro_batches, ": at least 1 is needed"), {}};
+  if (stages < 1 || stages > max_stages)
+    return Violation{say("there are ", stages, " stages: 1..", max_stages, " are possible"), {}};
+  for (StageId s(0); s.value() < stages; s = s.next())
+    if (schedule.rank_of(s).value() < 0 || schedule.rank_of(s).value() >= schedule.rank_count())
+      return Violation{say("stage ", s.value(), " is given to rank ", schedule.rank_of(s).value(), ", but there are ",
+                           schedule.rank_count(), " ranks"),
+                       {}};
+  return std::nullopt;
+}
+
+std::optional<Violation> broken_pair(const Order& order, std::size_t rank) {
+  const Instruction* half = nullptr;
+  const auto broken = [&](const auto&... parts) {
+    return Violation{say(to_string(*half), parts...), cell(rank, static_cast<std::size_t>(half - order.data()))};
+  };
+  for (const Instruction& instruction : order) {
+    if (instruction.overlaps_next()) {
+      if (half) return broken(" overlaps with ", to_string(instruction), ", which begins another pair");
+      half = &instruction;
+      if (instruction.op() != Op::forward) return broken(" is the first half of an overlap: that must be F");
+    } else if (half && !is_message(instruction.op())) {
+      if (instruction.op() != Op::backward && instruction.op() != Op::input_grad)
+        return broken(" overlaps with ", to_string(instruction), ": the other half must be B or I");
+      half = nullptr;
+    }
+  }
+  if (half) return broken(" overlaps with nothing");
+  return std::nullopt;
+}
+
 std::optional<Violation> find_misplaced(const Schedule& schedule) {
   if (auto violation = bad_header(schedule)) return violation;
   std::int64_t forwards = 0;
@@ -258,7 +257,7 @@ bool is_replayable(const Schedule& schedule, const Dependencies& dependencies) {
       first_violation(schedule, [&](const Instruction& instruction, const GridCell& at) -> std::optional<Violation> {
         if (is_step_wide(instruction.op())) needs += schedule.micro_batches;
         if (instruction.op() == Op::weight_grad) needs += instruction.micro_batch_count();
-        if (!is_send(instruction.op()) && !is_receive(instruction.op())) return std::nullopt;
+        if (!is_message(instruction.op())) return std::nullopt;
         const Link link = link_of(instruction);
         return dependencies.lane(link.from, link.to) ? std::nullopt : std::optional(Violation{"stray", at});
       });

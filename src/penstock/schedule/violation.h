@@ -16,6 +16,12 @@ struct Violation {
   std::optional<GridCell> cell;
 };
 
+/// A number of micro-batches, stages or ranks that no schedule has.
+std::optional<Violation> bad_header(const Schedule& schedule);
+/// The first instruction in the list of rank `rank` that breaks an overlap pair: F, then B or I, with only messages
+/// between.
+std::optional<Violation> broken_pair(const Order& order, std::size_t rank);
+
 /// The first instruction that names a stage, micro-batch or peer that does not exist, is on a rank that does not own
 /// its stage, or breaks an overlap pair. Also reports a schedule with far too few instructions to be complete: in all
 /// other schedules, a table of stages times micro-batches has at most eight entries per instruction.

@@ -150,80 +150,49 @@ std::string write_trace(const Trace& trace) {
 
 namespace {
 
-/// A value of the file and its path, for messages.
-class Node {
- public:
-  Node(const json& value, std::string path) : value_(value), path_(std::move(path)) {}
+std::int64_t ns_in(const StrictValue& time) {
+  return time.whole(std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max());
+}
 
-  Node operator[](const char* key) const {
-    const auto found = value_.is_object() ? value_.find(key) : value_.end();
-    if (found == value_.end())
-      throw DataError(
-          say("the trace has no ", path(), path_.empty() ? "" : ".", key, ": this is not a trace that Penstock wrote"));
-    return Node(*found, path_.empty() ? key : path_ + "." + key);
-  }
-  bool has(const char* key) const { return value_.is_object() && value_.contains(key); }
-
-  const json& array() const { return as(value_.is_array(), "a list"); }
-  const json& object() const { return as(value_.is_object(), "an object"); }
-  std::string text() const { return as(value_.is_string(), "text").get<std::string>(); }
-  std::uint64_t count() const { return as(value_.is_number_unsigned(), "a number >= 0").get<std::uint64_t>(); }
-  std::int64_t whole() const {
-    const bool fits = value_.is_number_integer() &&
-                      (!value_.is_number_unsigned() || value_.get<std::uint64_t>() <= std::uint64_t{INT64_MAX});
-    return as(fits, "a whole number").get<std::int64_t>();
-  }
-  std::string path() const { return printable(path_); }
-
- private:
-  const json& as(bool is_one, const char* what) const {
-    if (!is_one) throw DataError(say("the trace's ", path(), " is not ", what));
-    return value_;
-  }
-
-  const json& value_;
-  std::string path_;
-};
-
-Activity activity_named(const Node& node) {
-  const std::string name = node.text();
+Activity activity_named(const StrictValue& value) {
+  const std::string name = value.text();
   if (name == "compute") return Activity::compute;
   if (name == "wait") return Activity::wait;
   if (name == "communicate") return Activity::communicate;
   if (name == "update") return Activity::update;
-  throw DataError(say("the trace's ", node.path(), " is '", printable(name), "', which is not an activity"));
+  throw DataError(say(value.place(), " is '", printable(name), "', which is not an activity"));
 }
 
-Span read_span(const Node& event) {
-  const Node args = event["args"];
+Span read_span(const StrictValue& event) {
+  const StrictValue args = event["args"];
   Span span;
   span.instruction = parse_instruction(event["name"].text());
   if (args.has("overlaps_next")) span.instruction = span.instruction.overlapping_next();
   span.activity = activity_named(event["cat"]);
-  span.begin_ns = args["begin_ns"].whole();
-  span.end_ns = args["end_ns"].whole();
-  if (args.has("transit_ns")) span.transit_ns = args["transit_ns"].whole();
-  if (args.has("late_ns")) span.late_ns = args["late_ns"].whole();
+  span.begin_ns = ns_in(args["begin_ns"]);
+  span.end_ns = ns_in(args["end_ns"]);
+  if (args.has("transit_ns")) span.transit_ns = ns_in(args["transit_ns"]);
+  if (args.has("late_ns")) span.late_ns = ns_in(args["late_ns"]);
   return span;
 }
 
-RankStep read_step(const Node& event) {
-  const Node args = event["args"];
-  return {args["step"].count(), args["begin_ns"].whole(), args["end_ns"].whole(), {}};
+RankStep read_step(const StrictValue& event) {
+  const StrictValue args = event["args"];
+  return {args["step"].count(), ns_in(args["begin_ns"]), ns_in(args["end_ns"]), {}};
 }
 
-void read_event(const Node& event, Trace& trace) {
+void read_event(const StrictValue& event, Trace& trace) {
   if (event["ph"].text() != "X") return;
   const std::uint64_t rank = event["pid"].count();
-  require<DataError>(rank < trace.ranks.size(), "the trace's ", event.path(), ".pid is ", rank, ", but there are ",
+  require<DataError>(rank < trace.ranks.size(), event["pid"].place(), " is ", rank, ", but there are ",
                      trace.ranks.size(), " ranks");
   std::vector<RankStep>& steps = trace.ranks[rank];
   if (event["cat"].text() == "step") return steps.push_back(read_step(event));
-  require<DataError>(!steps.empty(), "the trace's ", event.path(), " comes before the first step of rank ", rank);
+  require<DataError>(!steps.empty(), event.place(), " comes before the first step of rank ", rank);
   steps.back().spans.push_back(read_span(event));
 }
 
-Trace read_header(const Node& header) {
+Trace read_header(const StrictValue& header) {
   require<DataError>(header["format"].count() == trace_format, "the trace is of format ", header["format"].count(),
                      ", and this Penstock reads format ", trace_format);
   Trace trace;
@@ -232,9 +201,7 @@ Trace read_header(const Node& header) {
   require<DataError>(replicas >= 1 && replicas <= 1'000'000, "the trace has ", replicas,
                      " replicas: 1 to 1000000 are possible");
   trace.replicas = static_cast<int>(replicas);
-  const Node settings = header["settings"];
-  for (const auto& [key, value] : settings.object().items())
-    trace.settings[key] = Node(value, say("penstock.settings.", key)).text();
+  for (const auto& [key, value] : header["settings"].members()) trace.settings[key] = value.text();
   return trace;
 }
 
@@ -259,15 +226,16 @@ void require_same_document(const json& document, const Trace& trace) {
 
 Trace read_trace(std::string_view text) {
   const json document = parse_strictly(text, "the trace");
-  const Node root(document, "");
+  const StrictValue root(document, "the trace");
+  require<DataError>(root.has("penstock"), "the trace has no penstock: this is not a trace that Penstock wrote");
   Trace trace = read_header(root["penstock"]);
-  const json& events = root["traceEvents"].array();
+  const std::vector<StrictValue> events = root["traceEvents"].list();
   // Every rank has at least one event. A short file must not cause a large allocation.
   const auto ranks =
       static_cast<std::uint64_t>(trace.schedule.rank_count()) * static_cast<std::uint64_t>(trace.replicas);
   require<DataError>(ranks <= events.size(), "the trace has ", events.size(), " events for ", ranks, " ranks");
   trace.ranks.resize(ranks);
-  for (std::size_t i = 0; i < events.size(); ++i) read_event(Node(events[i], say("traceEvents.", i)), trace);
+  for (const StrictValue& event : events) read_event(event, trace);
   require_trace(trace);
   root["displayTimeUnit"].text();
   require_same_document(document, trace);
