@@ -21,21 +21,20 @@ Descent descent_called(std::string_view name) {
 
 }  // namespace
 
-LearningRateSchedule learning_rate_schedule(std::string_view name, const LearningRateOptions& options) {
-  const Descent descent = descent_called(name);
-  require<ConfigError>(std::isfinite(options.rate) && options.rate >= 0, "learning rate ", options.rate,
+LearningRateSchedule learning_rate_schedule(const LearningRatePlan& plan, std::int64_t total) {
+  const Descent descent = descent_called(plan.schedule);
+  const char* unit = plan.by_epoch ? " epochs" : " steps";
+  require<ConfigError>(std::isfinite(plan.rate) && plan.rate >= 0, "learning rate ", plan.rate,
                        ": pass a finite number, 0 or more");
-  require<ConfigError>(options.total >= 1, "a learning rate over ", options.total, " ", options.unit,
-                       ": at least 1 is needed");
-  require<ConfigError>(options.warmup >= 0 && options.warmup <= options.total, "a warm-up of ", options.warmup, " ",
-                       options.unit, " in a training of ", options.total, " ", options.unit, ": pass 0 to ",
-                       options.total);
-  return [descent, options](std::int64_t completed) {
+  require<ConfigError>(total >= 1, "a learning rate over ", total, unit, ": at least 1 is needed");
+  require<ConfigError>(plan.warmup >= 0 && plan.warmup <= total, "a warm-up of ", plan.warmup, unit,
+                       " in a training of ", total, unit, ": pass 0 to ", total);
+  return [descent, rate = plan.rate, warmup = static_cast<double>(plan.warmup),
+          total = static_cast<double>(total)](std::int64_t completed) {
     const auto done = static_cast<double>(completed);
-    const auto warmup = static_cast<double>(options.warmup);
-    if (completed < options.warmup) return options.rate * (done + 1) / (warmup + 1);
-    const double way = static_cast<double>(options.total) - warmup;
-    return options.rate * (way > 0 ? descent(std::min(1.0, (done - warmup) / way)) : 1);
+    if (done < warmup) return rate * (done + 1) / (warmup + 1);
+    const double way = total - warmup;
+    return rate * (way > 0 ? descent(std::min(1.0, (done - warmup) / way)) : 1);
   };
 }
 

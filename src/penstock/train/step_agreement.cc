@@ -50,9 +50,7 @@ Message decided(const std::vector<Message>& all, std::int64_t steps_until_next) 
 
 void StepRequests::add(const StepRequests& later) {
   save = save || later.save;
-  if (stop || !later.stop) return;
-  stop = later.stop;
-  signal = later.signal;
+  if (!stop) stop = later.stop;
 }
 
 StepAgreement::StepAgreement(const World& world) : world_(world), is_alone_(ranks_of(world).is_alone()) {}
@@ -63,12 +61,13 @@ std::optional<StepRequests> StepAgreement::agree(const StepRequests& own, StepKi
   if (calls_++ < next_ && !changes) return std::nullopt;
   const std::int64_t call = calls_ - 1;
   const bool is_timed = last_ns_ > 0 && !changes;
-  const RequestRecord request{own.save, own.stop.has_value(), own.signal};
+  const StopRequest stop = own.stop.value_or(StopRequest{});
+  const RequestRecord request{own.save, own.stop.has_value(), stop.signal};
   const Tag tag = control_tag(pipeline_of_world, Topic::requests, ++rounds_);
   StepRequests agreed;
   ranks_of(world_).run_on_local_ranks([&](const RankContext& context) {
     const Message decision =
-        penstock::agree(context, tag, transport::message_of(request, own.stop.value_or("")),
+        penstock::agree(context, tag, transport::message_of(request, stop.reason),
                         // By then the steps are done, not only submitted.
                         [&](const std::vector<Message>& all) {
                           return decided(all, is_timed ? steps_between(call - last_, to_s(now_ns() - last_ns_)) : 1);
@@ -77,8 +76,7 @@ std::optional<StepRequests> StepAgreement::agree(const StepRequests& own, StepKi
     if (!context.collects) return;
     const RequestRecord all = transport::record_in<RequestRecord>(decision);
     agreed.save = all.save != 0;
-    if (all.stop != 0) agreed.stop = transport::text_in(decision, 1);
-    agreed.signal = static_cast<int>(all.signal);
+    if (all.stop != 0) agreed.stop = StopRequest{transport::text_in(decision, 1), static_cast<int>(all.signal)};
     next_ = call + all.steps_until_next;
   });
   last_ = call;

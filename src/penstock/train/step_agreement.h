@@ -10,11 +10,16 @@
 
 namespace penstock {
 
+/// Why a training should end before its goal, to be resumed later.
+struct StopRequest {
+  std::string reason;
+  int signal = 0;  // that asked for it; 0: none
+};
+
 /// What a process requests before a step. A plain value.
 struct StepRequests {
   bool save = false;
-  std::optional<std::string> stop = {};  // why training should end
-  int signal = 0;                        // that asked for it; 0: none
+  std::optional<StopRequest> stop = {};
 
   /// Adds later ones; the first reason to stop counts.
   void add(const StepRequests& later);

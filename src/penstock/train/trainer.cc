@@ -28,14 +28,6 @@ struct Trainer::Pending {
   StepReport report;
 };
 
-struct Trainer::Epoch {
-  std::int64_t number = 0;
-  std::int64_t steps = 0;  // to run
-  const std::function<double(const TrainingPosition&)>& rate;
-  EpochReport report = {};  // its loss is a weighted sum until the epoch ends
-  double weight = 0;        // total weight of these losses
-};
-
 Trainer::Trainer(Pipeline& pipeline, const TrainerOptions& options)
     : pipeline_(pipeline), options_(options), skipped_(options.on_nan) {
   require<ConfigError>(options.epochs >= 1, "epochs = ", options.epochs, ", but training takes at least 1");
@@ -176,35 +168,25 @@ void Trainer::return_to_checkpoint(const InvalidLoss& refusal, const Loader& tra
   if (pipeline_.world().is_main()) warn(say("training has returned to the checkpoint of step ", manifest->step));
 }
 
-bool Trainer::prepare_step(const TrainingPosition& next, std::optional<Pending>& pending, Epoch& epoch) {
+bool Trainer::prepare_step(const TrainingPosition& next, std::optional<Pending>& pending) {
   if (checkpoints_) {
     checkpoints_->check();
     if (checkpoints_->is_due_by_steps(next)) requested_.save = true;
   }
   if (agreement_) {
-    StepRequests own = stop_request();
-    own.save = checkpoints_ && checkpoints_->is_due_by_time();
+    const StepRequests own{checkpoints_ && checkpoints_->is_due_by_time(), stop_request()};
     if (const auto all = agreement_->agree(own, StepKind::of_training)) requested_.add(*all);
   }
   // A checkpoint holds no gradients, so that it waits for the next update.
   if ((!requested_.save && !requested_.stop) || pipeline_.has_gradients()) return true;
   const StepRequests now = std::exchange(requested_, {});
-  if (pending) report(*pending, epoch);
+  if (pending) report(*pending);
   pending.reset();
   // That report has ended the training after one more step, as it does when nothing was requested.
   if (stopped_) return true;
   if (now.save && checkpoints_) checkpoints_->write(progress_, hooks_.states());
-  if (now.stop) interrupted_ = StopRequest{*now.stop, now.signal};
+  interrupted_ = now.stop;
   return !interrupted_;
-}
-
-StepRequests Trainer::stop_request() const {
-  StepRequests own;
-  if (const auto request = options_.stop_when ? options_.stop_when() : std::nullopt) {
-    own.stop = request->reason;
-    own.signal = request->signal;
-  }
-  return own;
 }
 
 // Epochs before the position may have had another number of steps, in a training that was resumed.
@@ -221,14 +203,10 @@ Trainer::Limits Trainer::limits_of(std::int64_t steps_per_epoch) const {
 }
 
 // Null if the optimisers keep their own learning rates.
-std::function<double(const TrainingPosition&)> Trainer::learning_rate(const Limits& limits) const {
+Trainer::RateAt Trainer::learning_rate(const Limits& limits) const {
   if (!options_.learning_rate) return nullptr;
   const LearningRatePlan& plan = *options_.learning_rate;
-  const LearningRateSchedule schedule =
-      learning_rate_schedule(plan.schedule, {.rate = plan.rate,
-                                             .total = plan.by_epoch ? limits.epochs : limits.steps,
-                                             .unit = plan.by_epoch ? "epochs" : "steps",
-                                             .warmup = plan.warmup});
+  const LearningRateSchedule schedule = learning_rate_schedule(plan, plan.by_epoch ? limits.epochs : limits.steps);
   return [schedule, by_epoch = plan.by_epoch](const TrainingPosition& position) {
     return schedule(by_epoch ? position.epoch : position.completed);
   };
@@ -236,18 +214,17 @@ std::function<double(const TrainingPosition&)> Trainer::learning_rate(const Limi
 
 void Trainer::run_epochs(Loader& train, Loader* test) {
   const Limits limits = limits_of(train.batches_per_epoch());
-  const std::function<double(const TrainingPosition&)> rate = learning_rate(limits);
+  const RateAt rate = learning_rate(limits);
   if (progress_.owes_test) end_epoch(limits, test);
   while (completed_ < limits.steps && !stopped_ && !interrupted_) {
-    const auto [number, first_step, seed] = progress_.data;
-    Epoch epoch{number, std::min(limits.per_epoch, first_step + limits.steps - completed_), rate};
-    epoch.report = progress_.epoch_report;
-    epoch.weight = progress_.epoch_weight;
     const std::int64_t begin = last_report_ns_ = now_ns();
-    run_epoch(train, epoch);
+    run_epoch(train, std::min(limits.per_epoch, progress_.data.step_in_epoch + limits.steps - completed_), rate);
     if (interrupted_) return;
-    epoch.report.seconds = s_since(begin);
-    hooks_.call(&Hook::after_epoch, epoch.report);
+    EpochReport report = progress_.epoch_report;
+    if (progress_.epoch_weight > 0) report.loss /= progress_.epoch_weight;
+    if (rate) report.next_learning_rate = rate({report.epoch + 1, 0, 0, completed_});
+    report.seconds = s_since(begin);
+    hooks_.call(&Hook::after_epoch, report);
     end_epoch(limits, test);
   }
 }
@@ -269,38 +246,37 @@ void Trainer::end_epoch(const Limits& limits, Loader* test) {
 
 bool Trainer::interrupts_test() {
   if (!agreement_) return false;
-  if (const auto all = agreement_->agree(stop_request(), StepKind::of_test)) requested_.add(*all);
+  if (const auto all = agreement_->agree({.stop = stop_request()}, StepKind::of_test)) requested_.add(*all);
   // As in prepare_step(): a checkpoint holds no gradients. The training then ends after the next update.
   if (!requested_.stop || pipeline_.has_gradients()) return false;
-  const StepRequests now = std::exchange(requested_, {});
-  interrupted_ = StopRequest{*now.stop, now.signal};
+  interrupted_ = std::exchange(requested_, {}).stop;
   return true;
 }
 
-void Trainer::run_epoch(Loader& train, Epoch& epoch) {
-  train.set_epoch(epoch.number);
-  TrainingPosition position{epoch.number, progress_.data.step_in_epoch, epoch.steps, completed_};
+void Trainer::run_epoch(Loader& train, std::int64_t steps, const RateAt& rate) {
+  TrainingPosition position{progress_.data.epoch, progress_.data.step_in_epoch, steps, completed_};
+  train.set_epoch(position.epoch);
   train.skip_batches(position.step);
   hooks_.call(&Hook::before_epoch, position);
-  epoch.report.epoch = epoch.number;
+  progress_.epoch_report.epoch = position.epoch;
 
   const bool keeps_outputs = hooks_.want_outputs(WantsOutputs::of_all);
   std::optional<Pending> pending;
   for (auto& [inputs, targets] : train) {
-    if (position.step == epoch.steps || stopped_ || !prepare_step(position, pending, epoch)) break;
+    if (position.step == steps || stopped_ || !prepare_step(position, pending)) break;
     if (skipped_.contains(completed_)) {
-      if (pending) report(*std::exchange(pending, std::nullopt), epoch);
+      if (pending) report(*std::exchange(pending, std::nullopt));
       pipeline_.skip_step();
-      ++epoch.report.skipped;
-      advance(epoch, position.step++);
+      ++progress_.epoch_report.skipped;
+      advance(position.step++);
       position.completed = ++completed_;
       continue;
     }
-    StepReport step{.epoch = epoch.number, .step = position.step, .steps_in_epoch = epoch.steps};
+    StepReport step{.epoch = position.epoch, .step = position.step, .steps_in_epoch = steps};
     step.samples = BatchShare(pipeline_).samples(inputs, targets);
     step.targets = targets.count() > 0 ? targets[0].numel() : step.samples;
-    if (epoch.rate) {
-      step.learning_rate = epoch.rate(position);
+    if (rate) {
+      step.learning_rate = rate(position);
       pipeline_.set_learning_rate(*step.learning_rate);
     }
     if (completed_ == 0) require_full(step);
@@ -311,16 +287,13 @@ void Trainer::run_epoch(Loader& train, Epoch& epoch) {
     Pending next{pipeline_.train_step(inputs, targets, how), step};
     ++position.step;
     position.completed = ++completed_;
-    if (pending) report(*pending, epoch);
+    if (pending) report(*pending);
     pending.emplace(std::move(next));
     if (options_.look_ahead) continue;
-    report(*pending, epoch);
+    report(*pending);
     pending.reset();
   }
-  if (pending) report(*pending, epoch);
-  if (interrupted_) return;
-  if (epoch.weight > 0) epoch.report.loss /= epoch.weight;
-  if (epoch.rate) epoch.report.next_learning_rate = epoch.rate({epoch.number + 1, 0, 0, completed_});
+  if (pending) report(*pending);
 }
 
 // Only the last batch of an epoch may be smaller, so the first of several is a full one.
@@ -334,7 +307,7 @@ void Trainer::require_full(const StepReport& first) const {
                        " samples or more, or fewer micro-batches");
 }
 
-bool Trainer::is_valid(const Pending& pending, Epoch& epoch) {
+bool Trainer::is_valid(const Pending& pending) {
   try {
     pending.result.loss();
     skipped_.add_valid();
@@ -345,14 +318,14 @@ bool Trainer::is_valid(const Pending& pending, Epoch& epoch) {
       warn(say("step ", skipped.step, " of epoch ", skipped.epoch, " is left out: ", skipped.reason));
     hooks_.call(&Hook::after_skipped_step, skipped);
     if (skipped_.returns()) throw ReturnToCheckpoint{refusal};
-    ++epoch.report.skipped;
-    advance(epoch, skipped.step);
+    ++progress_.epoch_report.skipped;
+    advance(skipped.step);
     return false;
   }
 }
 
-void Trainer::report(const Pending& pending, Epoch& epoch) {
-  if (!is_valid(pending, epoch)) return;
+void Trainer::report(const Pending& pending) {
+  if (!is_valid(pending)) return;
   StepReport report = pending.report;
   report.loss = pending.result.loss();
   report.weight = pending.result.weight();
@@ -367,12 +340,13 @@ void Trainer::report(const Pending& pending, Epoch& epoch) {
   }
   report.seconds = s_since(last_report_ns_);
   last_report_ns_ = now_ns();
-  ++epoch.report.steps;
-  epoch.report.samples += report.samples;
-  epoch.report.targets += report.targets;
-  epoch.report.loss += pending.result.loss_sum();
-  epoch.weight += report.weight;
-  advance(epoch, report.step);
+  EpochReport& epoch = progress_.epoch_report;
+  ++epoch.steps;
+  epoch.samples += report.samples;
+  epoch.targets += report.targets;
+  epoch.loss += pending.result.loss_sum();
+  progress_.epoch_weight += report.weight;
+  advance(report.step);
   hooks_.report_outputs(pending.result, report);
   hooks_.call(&Hook::after_step, report);
   // A pipeline that accumulates gradients over several calls refuses no step.
@@ -381,11 +355,9 @@ void Trainer::report(const Pending& pending, Epoch& epoch) {
                    ": training stops; try a lower learning rate, and look at the data of this batch");
 }
 
-void Trainer::advance(const Epoch& epoch, std::int64_t step) {
+void Trainer::advance(std::int64_t step) {
   progress_.data.step_in_epoch = step + 1;
   ++progress_.completed;
-  progress_.epoch_report = epoch.report;
-  progress_.epoch_weight = epoch.weight;
   progress_.skipped = skipped_.counts();
 }
 

@@ -18,20 +18,6 @@
 
 namespace penstock {
 
-/// The learning rate over a whole training: the arguments of learning_rate_schedule() except the total.
-struct LearningRatePlan {
-  std::string schedule = "constant";
-  double rate = 0.01;
-  std::int64_t warmup = 0;  // epochs if by_epoch, else steps
-  bool by_epoch = true;     // true: the rate changes once per epoch; false: at every step
-};
-
-/// Why a training should end before its goal, to be resumed later.
-struct StopRequest {
-  std::string reason;
-  int signal = 0;  // that asked for it; 0: none
-};
-
 struct TrainerOptions {
   std::int64_t epochs = 1;
   std::optional<std::int64_t> max_steps = {};          // limit over all epochs; unset: no limit
@@ -110,7 +96,7 @@ class Trainer {
 
  private:
   struct Pending;
-  struct Epoch;
+  using RateAt = std::function<double(const TrainingPosition&)>;
   struct Limits {
     std::int64_t per_epoch = 0;
     std::int64_t steps = 0;   // over all epochs
@@ -124,24 +110,25 @@ class Trainer {
   void return_to_checkpoint(const InvalidLoss& refusal, const Loader& train);
   /// To be called before a step is submitted: writes a checkpoint that is due, between two updates. Reports `pending`
   /// first. Returns false if the training is to end.
-  bool prepare_step(const TrainingPosition& next, std::optional<Pending>& pending, Epoch& epoch);
+  bool prepare_step(const TrainingPosition& next, std::optional<Pending>& pending);
   /// The end of the training that this process requests, if it does.
-  StepRequests stop_request() const;
+  std::optional<StopRequest> stop_request() const { return options_.stop_when ? options_.stop_when() : std::nullopt; }
   /// Of the training that goes on from progress_.
   Limits limits_of(std::int64_t steps_per_epoch) const;
-  std::function<double(const TrainingPosition&)> learning_rate(const Limits& limits) const;
+  RateAt learning_rate(const Limits& limits) const;
   void run_epochs(Loader& train, Loader* test);
-  void run_epoch(Loader& train, Epoch& epoch);
+  /// Runs the next epoch, up to its step number `steps`.
+  void run_epoch(Loader& train, std::int64_t steps, const RateAt& rate);
   /// Runs the test that is due after the last step, then moves progress_ to the next epoch if this one is complete.
   void end_epoch(const Limits& limits, Loader* test);
   /// Whether all processes end the test after its last step so far, because the training is to end.
   bool interrupts_test();
   void require_full(const StepReport& first) const;
-  void report(const Pending& pending, Epoch& epoch);
-  /// Moves progress_ to the position after a step of `epoch`.
-  void advance(const Epoch& epoch, std::int64_t step);
+  void report(const Pending& pending);
+  /// Moves progress_ to the position after a step of its epoch.
+  void advance(std::int64_t step);
   /// Returns whether the step was valid. Skips an invalid step or throws, as TrainerOptions::on_nan says.
-  bool is_valid(const Pending& pending, Epoch& epoch);
+  bool is_valid(const Pending& pending);
   /// Returns none if the test was interrupted.
   std::optional<EvaluationReport> evaluate_after(std::int64_t epoch, Loader& test, bool may_end_early);
 
