@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iomanip>
 #include <map>
-#include <sstream>
 
 #include "penstock/base/device_copy.h"
 #include "penstock/base/error.h"
+#include "penstock/base/hash.h"
+#include "penstock/base/text.h"
 #include "penstock/world/collectives.h"
 
 namespace penstock::rank {
@@ -78,13 +78,7 @@ Tensors BatchAxes::join(const std::vector<Tensors>& parts) const {
 }
 
 std::string BatchAxes::text() const {
-  std::string text;
-  for (std::size_t i = 0; i < dims_.size(); ++i) {
-    const std::optional<int> along = dimension(i);
-    if (i > 0) text += ' ';
-    text += along ? say(*along) : "whole";
-  }
-  return text.empty() ? "0" : text;
+  return dims_.empty() ? "0" : listed(dims_, " ", [](const auto& along) { return along ? say(*along) : "whole"; });
 }
 
 std::int64_t BatchAxesOf::samples(const BatchTensors& batch_inputs, const BatchTensors& batch_targets) const {
@@ -216,10 +210,7 @@ std::string digest_of(const torch::Tensor& tensor) {
     for (std::size_t block = 0; block < hashed_blocks; ++block)
       hash = hash_of(hash, bytes + (size - block_bytes) / (hashed_blocks - 1) * block, block_bytes);
   }
-  std::ostringstream text;
-  text << c10::toString(tensor.scalar_type()) << " " << tensor.sizes() << " #" << std::hex << std::setfill('0')
-       << std::setw(16) << hash;
-  return text.str();
+  return say(c10::toString(tensor.scalar_type()), " ", tensor.sizes(), " #", hash_digits(hash));
 }
 
 bool is_compared(std::uint64_t training_step, int every) {
