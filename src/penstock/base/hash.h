@@ -24,6 +24,12 @@ constexpr std::uint64_t text_hash(std::string_view text, std::uint64_t begin = f
   return hash;
 }
 
+/// The hash with the bytes of a number more, the lowest first.
+constexpr std::uint64_t number_hash(std::uint64_t number, std::uint64_t begin) {
+  for (int shift = 0; shift < 64; shift += 8) begin = fnv_mixed(begin, number >> shift & 0xff);
+  return begin;
+}
+
 /// The 16 hexadecimal digits of a hash.
 inline std::string hash_digits(std::uint64_t hash) {
   std::string digits(16, '0');

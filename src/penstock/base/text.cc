@@ -38,40 +38,6 @@ std::size_t character_length(std::string_view text) {
   return code < least[length] || code > 0x10ffff || is_surrogate ? 0 : length;
 }
 
-}  // namespace
-
-std::size_t utf8_prefix(std::string_view text) {
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const std::size_t length = character_length(text.substr(at));
-    if (length == 0) break;
-    at += length;
-  }
-  return at;
-}
-
-bool is_plain_text(std::string_view text) {
-  return utf8_prefix(text) == text.size() && std::none_of(text.begin(), text.end(), is_control);
-}
-
-std::string printable(std::string_view text) {
-  constexpr const char* digits = "0123456789abcdef";
-  std::string shown;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = character_length(text.substr(at));
-    if (length > 1 || (length == 1 && !is_control(text[at]))) {
-      shown += text.substr(at, length);
-      at += length;
-      continue;
-    }
-    const auto byte = static_cast<unsigned char>(text[at++]);
-    shown += {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
-  }
-  return shown;
-}
-
-namespace {
-
 /// The letters and digits in lower case.
 std::string letters_of(std::string_view name) {
   std::string letters;
@@ -88,45 +54,6 @@ std::size_t distance_of_letters(const std::string& name, const std::string& know
   return is_part ? std::min<std::size_t>(distance, 1) : distance;
 }
 
-}  // namespace
-
-std::size_t edit_distance(std::string_view from, std::string_view to) {
-  std::vector<std::vector<std::size_t>> cost(from.size() + 1, std::vector<std::size_t>(to.size() + 1));
-  for (std::size_t i = 0; i <= from.size(); ++i)
-    for (std::size_t j = 0; j <= to.size(); ++j) {
-      if (i == 0 || j == 0) {
-        cost[i][j] = i + j;
-        continue;
-      }
-      const bool differ = from[i - 1] != to[j - 1];
-      cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, cost[i - 1][j - 1] + (differ ? 1 : 0)});
-      if (i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1])
-        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
-    }
-  return cost[from.size()][to.size()];
-}
-
-const std::string& nearest(std::string_view name, const std::vector<std::string>& names) {
-  const std::string letters = letters_of(name);
-  const auto distance = [&](const std::string& known) {
-    return std::pair(distance_of_letters(letters, letters_of(known)), edit_distance(name, known));
-  };
-  return *std::min_element(names.begin(), names.end(),
-                           [&](const std::string& a, const std::string& b) { return distance(a) < distance(b); });
-}
-
-std::vector<std::string_view> separated(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (std::size_t end = text.find(separator); end != std::string_view::npos; end = text.find(separator)) {
-    parts.push_back(text.substr(0, end));
-    text.remove_prefix(end + 1);
-  }
-  parts.push_back(text);
-  return parts;
-}
-
-namespace {
-
 struct ByteUnit {
   std::string_view name;
   std::int64_t bytes;
@@ -137,36 +64,6 @@ constexpr ByteUnit byte_units[] = {
     {"kB", 1000},     {"MB", 1'000'000}, {"GB", 1'000'000'000}, {"TB", 1'000'000'000'000},     {"B", 1},
     {"KiB", 1 << 10}, {"MiB", 1 << 20},  {"GiB", 1 << 30},      {"TiB", std::int64_t{1} << 40}};
 constexpr std::size_t first_shown = 4;  // B
-
-}  // namespace
-
-std::optional<std::int64_t> parse_bytes(std::string_view text) {
-  double number = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (problem != std::errc() || !(number >= 0) || std::signbit(number)) return std::nullopt;
-  const std::string_view name = text.substr(static_cast<std::size_t>(end - text.data()));
-  for (const ByteUnit& unit : byte_units) {
-    if (unit.name != name) continue;
-    // A whole number is read exactly: a double has 53 bits.
-    if (const auto whole = number_of<std::int64_t>(text.substr(0, text.size() - name.size()))) {
-      std::int64_t bytes = 0;
-      return __builtin_mul_overflow(*whole, unit.bytes, &bytes) ? std::nullopt : std::optional(bytes);
-    }
-    const double bytes = std::floor(number * static_cast<double>(unit.bytes));
-    if (!(bytes < 0x1p63)) return std::nullopt;
-    return static_cast<std::int64_t>(bytes);
-  }
-  return std::nullopt;
-}
-
-std::string bytes_text(std::int64_t bytes) {
-  const ByteUnit* shown = &byte_units[first_shown];
-  for (const ByteUnit& unit : byte_units)
-    if (&unit > shown && bytes != 0 && bytes % unit.bytes == 0) shown = &unit;
-  return say(bytes / shown->bytes, shown->name);
-}
-
-namespace {
 
 constexpr std::string_view scheme_end = "://";
 /// What ends the part of a URL with its user, password and host.
@@ -215,7 +112,110 @@ std::string with_visible_controls(std::string_view text) {
   }
 }
 
+namespace fs = std::filesystem;
+
+void require_opened(bool is_open, const std::string& path, const TextLimits& limits) {
+  const int reason = errno;
+  std::error_code ignored;
+  const bool is_folder = is_open && fs::is_directory(path, ignored);
+  require<DataError>(limits.expected == nullptr || (is_open && !is_folder), path, ": cannot be opened; ",
+                     limits.expected ? limits.expected : "", " is expected there");
+  require<DataError>(is_open, path, ": cannot be opened: ", std::strerror(reason));
+  require<DataError>(!is_folder, path, ": is a folder, and a file is expected there");
+}
+
 }  // namespace
+
+std::size_t utf8_prefix(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t length = character_length(text.substr(at));
+    if (length == 0) break;
+    at += length;
+  }
+  return at;
+}
+
+bool is_plain_text(std::string_view text) {
+  return utf8_prefix(text) == text.size() && std::none_of(text.begin(), text.end(), is_control);
+}
+
+std::string printable(std::string_view text) {
+  constexpr const char* digits = "0123456789abcdef";
+  std::string shown;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = character_length(text.substr(at));
+    if (length > 1 || (length == 1 && !is_control(text[at]))) {
+      shown += text.substr(at, length);
+      at += length;
+      continue;
+    }
+    const auto byte = static_cast<unsigned char>(text[at++]);
+    shown += {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
+  }
+  return shown;
+}
+
+std::size_t edit_distance(std::string_view from, std::string_view to) {
+  std::vector<std::vector<std::size_t>> cost(from.size() + 1, std::vector<std::size_t>(to.size() + 1));
+  for (std::size_t i = 0; i <= from.size(); ++i)
+    for (std::size_t j = 0; j <= to.size(); ++j) {
+      if (i == 0 || j == 0) {
+        cost[i][j] = i + j;
+        continue;
+      }
+      const bool differ = from[i - 1] != to[j - 1];
+      cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, cost[i - 1][j - 1] + (differ ? 1 : 0)});
+      if (i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1])
+        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+    }
+  return cost[from.size()][to.size()];
+}
+
+const std::string& nearest(std::string_view name, const std::vector<std::string>& names) {
+  const std::string letters = letters_of(name);
+  const auto distance = [&](const std::string& known) {
+    return std::pair(distance_of_letters(letters, letters_of(known)), edit_distance(name, known));
+  };
+  return *std::min_element(names.begin(), names.end(),
+                           [&](const std::string& a, const std::string& b) { return distance(a) < distance(b); });
+}
+
+std::vector<std::string_view> separated(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t end = text.find(separator); end != std::string_view::npos; end = text.find(separator)) {
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(end + 1);
+  }
+  parts.push_back(text);
+  return parts;
+}
+
+std::optional<std::int64_t> parse_bytes(std::string_view text) {
+  double number = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (problem != std::errc() || !(number >= 0) || std::signbit(number)) return std::nullopt;
+  const std::string_view name = text.substr(static_cast<std::size_t>(end - text.data()));
+  for (const ByteUnit& unit : byte_units) {
+    if (unit.name != name) continue;
+    // A whole number is read exactly: a double has 53 bits.
+    if (const auto whole = number_of<std::int64_t>(text.substr(0, text.size() - name.size()))) {
+      std::int64_t bytes = 0;
+      return __builtin_mul_overflow(*whole, unit.bytes, &bytes) ? std::nullopt : std::optional(bytes);
+    }
+    const double bytes = std::floor(number * static_cast<double>(unit.bytes));
+    if (!(bytes < 0x1p63)) return std::nullopt;
+    return static_cast<std::int64_t>(bytes);
+  }
+  return std::nullopt;
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  const ByteUnit* shown = &byte_units[first_shown];
+  for (const ByteUnit& unit : byte_units)
+    if (&unit > shown && bytes != 0 && bytes % unit.bytes == 0) shown = &unit;
+  return say(bytes / shown->bytes, shown->name);
+}
 
 std::vector<NamedFolder> private_folders() {
   std::vector<NamedFolder> folders;
@@ -240,22 +240,6 @@ std::string public_text(std::string_view text, const std::vector<NamedFolder>& f
 }
 
 std::string public_text(std::string_view text) { return public_text(text, private_folders()); }
-
-namespace {
-
-namespace fs = std::filesystem;
-
-void require_opened(bool is_open, const std::string& path, const TextLimits& limits) {
-  const int reason = errno;
-  std::error_code ignored;
-  const bool is_folder = is_open && fs::is_directory(path, ignored);
-  require<DataError>(limits.expected == nullptr || (is_open && !is_folder), path, ": cannot be opened; ",
-                     limits.expected ? limits.expected : "", " is expected there");
-  require<DataError>(is_open, path, ": cannot be opened: ", std::strerror(reason));
-  require<DataError>(!is_folder, path, ": is a folder, and a file is expected there");
-}
-
-}  // namespace
 
 std::string read_text(const std::string& path, const TextLimits& limits) {
   errno = 0;
@@ -282,6 +266,10 @@ std::string read_text(const std::string& path, const TextLimits& limits) {
   require<DataError>(!file.bad(), path, ": cannot be read: ", std::strerror(errno));
   require<DataError>(text.size() <= most, path, ": has more than the ", most, " bytes that are accepted");
   return text;
+}
+
+std::string counted(std::int64_t count, std::string_view what) {
+  return say(count, " ", what, count == 1 ? "" : what.ends_with('s') || what.ends_with("ch") ? "es" : "s");
 }
 
 std::string aligned(const std::vector<std::vector<std::string>>& rows) {

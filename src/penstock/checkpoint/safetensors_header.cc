@@ -381,11 +381,7 @@ std::optional<std::uint64_t> size_in_bytes(TensorType type, std::span<const std:
   return bytes;
 }
 
-std::string shape_text(std::span<const std::int64_t> shape) {
-  std::string text = "[";
-  for (const std::int64_t size : shape) text += say(text.size() == 1 ? "" : ", ", size);
-  return text + "]";
-}
+std::string shape_text(std::span<const std::int64_t> shape) { return say("[", listed(shape), "]"); }
 
 std::string shard_name(std::string_view stem, const ShardNumber& shard) {
   return say(stem, "-", five_digits(shard.index + 1), "-of-", five_digits(shard.count), ".safetensors");

@@ -333,8 +333,8 @@ std::string banner(const JobFlags& flags, const Pipeline& pipeline) {
   const RowRange share = split(flags.batch_size, {.index = 0, .of = world.replicas()});
   const PipelineOptions& options = pipeline.options();
   return say(describe(flags.network), ": ", world.describe(), "; ", options.schedule,
-             chunks > 1 ? say(" with ", chunks, " chunks per rank, ") : std::string(", "), options.micro_batches,
-             " micro-batch", options.micro_batches == 1 ? "" : "es", options.recompute ? ", recomputed" : "",
+             chunks > 1 ? say(" with ", chunks, " chunks per rank, ") : std::string(", "),
+             counted(options.micro_batches, "micro-batch"), options.recompute ? ", recomputed" : "",
              options.precision == Precision::fp32 ? "" : say(", ", to_string(options.precision)), "; batch ",
              flags.batch_size, world.replicas() > 1 ? say(" in all, ", share.size(), " per replica") : std::string());
 }

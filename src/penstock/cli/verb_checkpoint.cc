@@ -91,8 +91,6 @@ std::string totals_text(const Manifest& manifest) {
   return say(totals.tensors, " tensors, ", size_text(totals.bytes));
 }
 
-std::string count_text(std::int64_t count, const char* what) { return say(count, " ", what, count == 1 ? "" : "s"); }
-
 std::string shown_text(const StateValue& value) {
   const auto* text = std::get_if<std::string>(&value);
   if (text) return "'" + printable(*text) + "'";
@@ -104,10 +102,10 @@ std::string description(const Checkpoint& checkpoint) {
   const Manifest& manifest = checkpoint.manifest();
   std::string text =
       say(checkpoint.directory(), ": ", totals_text(manifest), ", written by ", printable(manifest.written_by), "\n");
-  text += say("position: ", count_text(manifest.step, "step"), " done, of which ", manifest.data.step_in_epoch,
+  text += say("position: ", counted(manifest.step, "step"), " done, of which ", manifest.data.step_in_epoch,
               " in epoch ", manifest.data.epoch, "; seed ", manifest.seed, ", of the data ", manifest.data.seed, "\n");
   text += say("bits depend on: ", manifest.bits.micro_batches, " micro-batches, ",
-              count_text(manifest.bits.replicas, "replica"), ", ", count_text(manifest.bits.threads, "thread"),
+              counted(manifest.bits.replicas, "replica"), ", ", counted(manifest.bits.threads, "thread"),
               " per rank, kernels ", printable(manifest.bits.kernels), ", precision ",
               printable(manifest.bits.precision), ", grouping ", printable(manifest.bits.grouping), "\n");
   for (const auto& [owner, values] : manifest.states) {

@@ -39,12 +39,10 @@ constexpr std::pair<const char*, const char*> former_flags[] = {
     {"--bind", "mpirun -n 2 --bind-to core PROGRAM binds ranks; launch does not"},
     {"--dry-run", "there is no launcher's command line to print; launch.log begins with the command of the ranks"}};
 
-std::string plural(int count, const char* what) { return say(count, " ", what, count == 1 ? "" : "s"); }
-
 /// "2 ranks: penstock train --data \"my data\"".
 std::string command_line(const RankJob& job) {
   std::ostringstream line;
-  line << plural(job.ranks, "rank") << ":";
+  line << counted(job.ranks, "rank") << ":";
   for (const std::string& one : job.program)
     if (one.empty() || one.find_first_of(" \t\n\"'\\$`") != one.npos)
       line << " " << std::quoted(one);
@@ -105,7 +103,7 @@ Outcome outcome_of(const RanksEnd& end, const RankJob& job, const JobLogs& logs)
 
 Outcome attempt(const RankJob& job, const LaunchFlags& flags) {
   const JobLogs logs = JobLogs::claim(flags.log_folder, flags.layout == "worker" ? LogLayout::worker : LogLayout::rank);
-  log(LogLevel::info, say(plural(job.ranks, "rank"), "; logs: ", logs.shown()));
+  log(LogLevel::info, say(counted(job.ranks, "rank"), "; logs: ", logs.shown()));
   logs.note(command_line(job));
   const Outcome outcome = outcome_of(run_ranks(job, logs), job, logs);
   logs.note(say("job: exit code ", outcome.exit_code));
@@ -140,7 +138,7 @@ int run_job(const LaunchFlags& flags) {
     if (decision != RestartLimit::Decision::restart) return outcome.exit_code;
     log(LogLevel::info, say("attempt ", limit.done() + 1, " ",
                             newest ? say("goes on from step ", newest->step, " (", newest->path, ")") : "begins anew",
-                            " after ", outcome.cause, "; ", plural(limit.left(), "restart"), " left"));
+                            " after ", outcome.cause, "; ", counted(limit.left(), "restart"), " left"));
     job.program = resuming_arguments(flags.job.program, train, newest != oldest);
     if (train.max_time.empty()) continue;
     // The limit holds for the whole job, as the limit of the batch system does.

@@ -84,8 +84,8 @@ void check(const Checking& wanted) {
   std::cout << "ok: " << (validated.name.empty() ? "schedule" : printable(validated.name)) << ", "
             << validated.rank_count() << " ranks, " << validated.stage_count() << " stages, " << validated.micro_batches
             << " micro-batches, " << validated.instruction_count()
-            << (was_lowered ? " instructions" : " instructions with messages and step") << "; runs with " << posts
-            << (posts == 1 ? " post" : " posts") << " per channel; " << live_activations(validated, costs) << '\n';
+            << (was_lowered ? " instructions" : " instructions with messages and step") << "; runs with "
+            << counted(posts, "post") << " per channel; " << live_activations(validated, costs) << '\n';
   for (const std::string& note : named.notes) std::cout << "note: " << note << '\n';
 }
 

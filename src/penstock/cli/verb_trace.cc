@@ -134,8 +134,8 @@ void check(const TraceCheck& wanted) {
   const OrderCheck check = check_order(load_trace(wanted.trace), std::llround(wanted.tolerance_us * ns_per_us));
   require<Failure>(!check.violation, wanted.trace, ": ", check.violation.value_or(""));
   require<DataError>(check.steps > 0, wanted.trace, ": has no step that all ranks have recorded");
-  std::cout << "in order: " << check.instructions << " instructions of " << check.steps << " step"
-            << (check.steps == 1 ? "" : "s") << "\n";
+  std::cout << "in order: " << check.instructions << " instructions of "
+            << counted(static_cast<std::int64_t>(check.steps), "step") << "\n";
 }
 
 }  // namespace

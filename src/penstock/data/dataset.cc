@@ -87,7 +87,7 @@ class Dataset::Source : public OrderedSource {
   EpochOrder order(std::uint64_t seed, std::uint64_t epoch) const override {
     const Batches batches = after(steps_.size(), {.seed = seed, .epoch = epoch, .sample = 0});
     EpochOrder order;
-    for (const std::vector<std::int64_t>& batch : batches.batches) {
+    for (const std::vector<std::int64_t>& batch : batches) {
       order.samples.insert(order.samples.end(), batch.begin(), batch.end());
       order.ends.push_back(order.samples.size());
     }
@@ -115,15 +115,13 @@ class Dataset::Source : public OrderedSource {
 
  private:
   /// Before the batch step, each sample is a batch of its own.
-  struct Batches {
-    std::vector<std::vector<std::int64_t>> batches;
-  };
+  using Batches = std::vector<std::vector<std::int64_t>>;
 
   /// The order that the first `count` steps produce in repetition `key.sample`.
   Batches after(std::size_t count, const SampleKey& key) const {
     if (count == 0) {
       Batches all;
-      for (std::int64_t i = 0; i < source_->size(); ++i) all.batches.push_back({key.sample * source_->size() + i});
+      for (std::int64_t i = 0; i < source_->size(); ++i) all.push_back({key.sample * source_->size() + i});
       return all;
     }
     const Step& step = *steps_[count - 1];
@@ -131,26 +129,24 @@ class Dataset::Source : public OrderedSource {
       Batches all;
       for (std::int64_t i = 0; i < step.count; ++i) {
         Batches once = after(count - 1, {key.seed, key.epoch, key.sample * step.count + i});
-        std::move(once.batches.begin(), once.batches.end(), std::back_inserter(all.batches));
+        std::move(once.begin(), once.end(), std::back_inserter(all));
       }
       return all;
     }
     Batches made = after(count - 1, key);
     if (step.kind == Step::Kind::shuffle)
-      shuffle_through_buffer(made.batches, step.count, SampleRandom(key, for_order + count));
+      shuffle_through_buffer(made, step.count, SampleRandom(key, for_order + count));
     if (step.kind == Step::Kind::batch) made = batched(made, step);
     return made;
   }
 
   static Batches batched(const Batches& singles, const Step& step) {
     Batches all;
-    for (const std::vector<std::int64_t>& single : singles.batches) {
-      if (all.batches.empty() || all.batches.back().size() == static_cast<std::size_t>(step.count))
-        all.batches.emplace_back();
-      all.batches.back().push_back(single.front());
+    for (const std::vector<std::int64_t>& single : singles) {
+      if (all.empty() || all.back().size() == static_cast<std::size_t>(step.count)) all.emplace_back();
+      all.back().push_back(single.front());
     }
-    if (step.drop_remainder && !all.batches.empty() && all.batches.back().size() < static_cast<std::size_t>(step.count))
-      all.batches.pop_back();
+    if (step.drop_remainder && !all.empty() && all.back().size() < static_cast<std::size_t>(step.count)) all.pop_back();
     return all;
   }
 

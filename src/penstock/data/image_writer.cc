@@ -19,10 +19,7 @@ constexpr std::int64_t most_pixels_a_side = 1 << 14;
 /// same seed.
 std::uint64_t key_of(std::uint64_t seed, std::uint64_t epoch) {
   constexpr std::uint64_t of_images = 0x696d61676573;
-  std::uint64_t hash = fnv_begin;
-  for (const std::uint64_t number : {of_images, seed, epoch})
-    for (int shift = 0; shift < 64; shift += 8) hash = fnv_mixed(hash, number >> shift & 0xff);
-  return hash;
+  return number_hash(epoch, number_hash(seed, number_hash(of_images, fnv_begin)));
 }
 
 std::vector<float> per_channel(const std::vector<double>& values, std::int64_t channels) {

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "penstock/base/hash.h"
@@ -20,7 +22,19 @@ struct ShuffleKey {
 };
 
 /// A uniformly random order of 0..count-1: Fisher-Yates from the back, with splitmix64.
-std::vector<std::int64_t> permutation(std::int64_t count, const ShuffleKey& key);
+inline std::vector<std::int64_t> permutation(std::int64_t count, const ShuffleKey& key) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  // The seed is mixed before the epoch is added, so that (seed 1, epoch 0) and (seed 0, epoch 1) are independent.
+  Splitmix random(Splitmix(key.seed).next() ^ key.epoch);
+  for (std::uint64_t left = order.size(); left > 1; --left) {
+    // By rejection: the 2^64 mod `left` surplus draws would favour small numbers.
+    std::uint64_t draw = random.next();
+    while (draw < (0 - left) % left) draw = random.next();
+    std::swap(order[left - 1], order[draw % left]);
+  }
+  return order;
+}
 
 struct SampleKey {
   std::uint64_t seed = 0;

@@ -10,12 +10,6 @@
 namespace penstock::layers {
 using namespace kernels;
 
-std::unique_ptr<SplitLayer> split_layer(const LayerCall& call, Gradients& gradients) {
-  for (const auto make : {split_linear, split_convolution, split_embedding})
-    if (auto split = make(call, gradients)) return split;
-  return nullptr;
-}
-
 // y = x w^T + b with x [..., in], w [out, in], y [..., out]:
 //   I  dx = dy w
 //   W  dw = dy^T x, db = sum of dy's rows
@@ -82,11 +76,6 @@ torch::Tensor run_linear(LinearKernel kernel, const torch::Tensor& x, const Weig
 
 torch::Tensor linear_input_gradient(LinearKernel kernel, const torch::Tensor& dy, const torch::Tensor& weight) {
   return kernel == LinearKernel::library ? dy.matmul(weight) : tuned_linear_input_gradient(kernel, dy, weight);
-}
-
-std::unique_ptr<SplitLayer> split_linear(const LayerCall& call, Gradients& gradients) {
-  const auto* module = splittable<torch::nn::LinearImpl>(call);
-  return module ? std::make_unique<SplitLinear>(call, *module, gradients) : nullptr;
 }
 
 // Convolutions in one, two and three dimensions with explicit zero padding: x [n, in, ...], w [out, in/groups, ...],
@@ -233,12 +222,6 @@ std::unique_ptr<SplitLayer> split_as(const LayerCall& call, Gradients& gradients
 
 }  // namespace
 
-std::unique_ptr<SplitLayer> split_convolution(const LayerCall& call, Gradients& gradients) {
-  if (auto split = split_as<2, torch::nn::Conv2dImpl>(call, gradients)) return split;
-  if (auto split = split_as<1, torch::nn::Conv1dImpl>(call, gradients)) return split;
-  return split_as<3, torch::nn::Conv3dImpl>(call, gradients);
-}
-
 std::optional<ConvolutionShape> tunable_shape(const torch::nn::Conv2dImpl& module, const torch::Tensor& x) {
   const std::optional<Window> window = window_of<2>(module);
   if (!window || window->groups != 1 || !x.device().is_cpu()) return std::nullopt;
@@ -277,8 +260,6 @@ class SplitEmbedding : public SplitLayer {
   std::int64_t padding_;
 };
 
-}  // namespace
-
 std::unique_ptr<SplitLayer> split_embedding(const LayerCall& call, Gradients& gradients) {
   const auto* module = splittable<torch::nn::EmbeddingImpl>(call);
   if (!module) return nullptr;
@@ -286,6 +267,17 @@ std::unique_ptr<SplitLayer> split_embedding(const LayerCall& call, Gradients& gr
   // max_norm changes the weight in F; scale_grad_by_freq depends on the indices of one micro-batch.
   if (options.max_norm() || options.scale_grad_by_freq() || options.sparse()) return nullptr;
   return std::make_unique<SplitEmbedding>(call, *module, gradients);
+}
+
+}  // namespace
+
+std::unique_ptr<SplitLayer> split_layer(const LayerCall& call, Gradients& gradients) {
+  if (const auto* linear = splittable<torch::nn::LinearImpl>(call))
+    return std::make_unique<SplitLinear>(call, *linear, gradients);
+  if (auto split = split_as<2, torch::nn::Conv2dImpl>(call, gradients)) return split;
+  if (auto split = split_as<1, torch::nn::Conv1dImpl>(call, gradients)) return split;
+  if (auto split = split_as<3, torch::nn::Conv3dImpl>(call, gradients)) return split;
+  return split_embedding(call, gradients);
 }
 
 }  // namespace penstock::layers

@@ -1,4 +1,4 @@
-// The layers that can be split, one file each. Each function returns null for a layer that is not of its kind.
+// The layers that can be split, and what the measurement of kernels shares with them.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,6 @@ namespace penstock::layers {
 /// backward pass cannot be split: for other modules, for classes derived from those below, for frozen weights, and for
 /// options that make the gradient more than a product.
 std::unique_ptr<SplitLayer> split_layer(const LayerCall& call, Gradients& gradients);
-
-std::unique_ptr<SplitLayer> split_linear(const LayerCall& call, Gradients& gradients);
-std::unique_ptr<SplitLayer> split_convolution(const LayerCall& call, Gradients& gradients);
-std::unique_ptr<SplitLayer> split_embedding(const LayerCall& call, Gradients& gradients);
 
 /// The module as an M; null for classes derived from M, which may compute something else, and for a frozen weight.
 template <class M>

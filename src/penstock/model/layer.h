@@ -44,8 +44,8 @@ class Layer {
   Layer(const Layer&) = default;
   Layer& operator=(const Layer& other) {
     record_ = other.record_;
-    pipeline_stage.stage_ = other.pipeline_stage.stage_;
-    recompute.flag_ = other.recompute.flag_;
+    pipeline_stage.value_ = other.pipeline_stage.value_;
+    recompute.value_ = other.recompute.value_;
     return *this;
   }
 

@@ -145,8 +145,6 @@ std::vector<std::pair<std::string, torch::Tensor>> parameters_used_by(const Modu
   return used;
 }
 
-std::string counted(int values) { return say(values, values == 1 ? " value" : " values"); }
-
 /// A Cell per prefix of the layers' names: "a.b.c" becomes layer "c" of Cell "b" of Cell "a".
 class Folder : public Cell {
  public:
@@ -306,7 +304,7 @@ class ListedLayers : public Folder {
     if (giver_.empty()) return;
     require<ScheduleError>(std::find(takes.begin(), takes.end(), given_) != takes.end(), "'", name, "' takes ",
                            listed(takes, " or "), takes.back() == 1 ? " value" : " values", ", but '", giver_,
-                           "' returns ", counted(given_), ": put a function between them that takes ", given_,
+                           "' returns ", counted(given_, "value"), ": put a function between them that takes ", given_,
                            " and returns as many as needed");
   }
 

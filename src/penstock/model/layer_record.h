@@ -24,48 +24,33 @@ struct LayerFactory {
   int outputs = 1;  // number of tensors that forward returns
 };
 
-/// The stage that a Layer or Cell is annotated with: `net.layer1.pipeline_stage = 0;`.
-class StageAnnotation {
+/// What a Layer or Cell is annotated with; unset at first.
+template <class T>
+class Annotation {
  public:
-  StageAnnotation() : stage_(std::make_shared<std::optional<int>>()) {}
-  StageAnnotation(const StageAnnotation&) = default;
-  StageAnnotation& operator=(int stage) {
-    *stage_ = stage;
+  Annotation() : value_(std::make_shared<std::optional<T>>()) {}
+  Annotation(const Annotation&) = default;
+  Annotation& operator=(T value) {
+    *value_ = value;
     return *this;
   }
-  /// Copies the number: after `b.pipeline_stage = a.pipeline_stage;` the two annotations are still independent.
-  StageAnnotation& operator=(const StageAnnotation& other) {
-    *stage_ = *other.stage_;
+  /// Copies the value: after `b.pipeline_stage = a.pipeline_stage;` the two annotations are still independent.
+  Annotation& operator=(const Annotation& other) {
+    *value_ = *other.value_;
     return *this;
   }
-  const std::optional<int>& value() const { return *stage_; }
+  const std::optional<T>& value() const { return *value_; }
 
  private:
   friend class Layer;
-  std::shared_ptr<std::optional<int>> stage_;  // shared by the copies of a Layer
+  std::shared_ptr<std::optional<T>> value_;  // shared by the copies of a Layer
 };
 
-/// Whether the backward pass recomputes the activations of a Layer or Cell instead of storing them:
-/// `net.block1.recompute = true;`. Unset: the value of the enclosing Cell, or of PipelineOptions::recompute.
-class RecomputeAnnotation {
- public:
-  RecomputeAnnotation() : flag_(std::make_shared<std::optional<bool>>()) {}
-  RecomputeAnnotation(const RecomputeAnnotation&) = default;
-  RecomputeAnnotation& operator=(bool flag) {
-    *flag_ = flag;
-    return *this;
-  }
-  /// Copies the flag, as StageAnnotation does.
-  RecomputeAnnotation& operator=(const RecomputeAnnotation& other) {
-    *flag_ = *other.flag_;
-    return *this;
-  }
-  const std::optional<bool>& value() const { return *flag_; }
-
- private:
-  friend class Layer;
-  std::shared_ptr<std::optional<bool>> flag_;  // shared by the copies of a Layer
-};
+/// The stage: `net.layer1.pipeline_stage = 0;`.
+using StageAnnotation = Annotation<int>;
+/// Whether the backward pass recomputes the activations instead of storing them: `net.block1.recompute = true;`. Unset:
+/// the value of the enclosing Cell, or of PipelineOptions::recompute.
+using RecomputeAnnotation = Annotation<bool>;
 
 struct LayerRecord;
 

@@ -98,13 +98,8 @@ std::mutex& mutex_of(c10::Device device) {
 
 // FNV-1a of the call's name, the step and the seed.
 std::uint64_t key_of(const RandomPlace& place, std::uint64_t draw) {
-  std::uint64_t hash = fnv_begin;
-  const auto mix = [&hash](std::uint64_t value) { hash = fnv_mixed(hash, value); };
-  for (const char letter : place.call) mix(static_cast<unsigned char>(letter));
-  for (const std::uint64_t number : {place.step, place.seed})
-    for (int shift = 0; shift < 64; shift += 8) mix(number >> shift & 0xff);
-  if (draw > 0) mix(draw);
-  return hash;
+  const std::uint64_t hash = number_hash(place.seed, number_hash(place.step, text_hash(place.call)));
+  return draw > 0 ? fnv_mixed(hash, draw) : hash;
 }
 
 std::uint64_t seed_of_call(const RandomPlace& place) {

@@ -45,6 +45,10 @@ namespace {
 
 thread_local Tracer* tracer_of_thread = nullptr;
 
+TensorFunction with_one_output(const std::function<torch::Tensor(const Tensors&)>& function) {
+  return [function](const Tensors& tensors) { return Tensors{function(tensors)}; };
+}
+
 }  // namespace
 
 Tracer* Tracer::running() { return tracer_of_thread; }
@@ -118,16 +122,12 @@ Values apply_with_constants(const std::string& name, const TensorFunction& funct
 
 Value apply_with_constants(const std::string& name, const std::function<torch::Tensor(const Tensors&)>& function,
                            const Values& inputs) {
-  return apply_with_constants(
-             name, [function](const Tensors& tensors) { return Tensors{function(tensors)}; }, inputs, 1)
-      .front();
+  return apply_with_constants(name, with_one_output(function), inputs, 1).front();
 }
 
 Value apply(const std::string& name, const std::function<torch::Tensor(const Tensors&)>& function,
             const Values& inputs) {
-  return apply(
-             name, [function](const Tensors& tensors) { return Tensors{function(tensors)}; }, inputs, 1)
-      .front();
+  return apply(name, with_one_output(function), inputs, 1).front();
 }
 
 }  // namespace penstock

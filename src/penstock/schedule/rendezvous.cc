@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 #include "penstock/schedule/replay.h"
 
 namespace penstock {
@@ -125,8 +126,6 @@ std::optional<GridCell> find_taker(const Schedule& schedule, const Dependencies&
   });
 }
 
-std::string posts_text(int posts) { return say(posts, posts == 1 ? " post" : " posts"); }
-
 /// A take that comes so early that its message's receive would be posted after it.
 std::optional<Violation> find_early_take(const Schedule& schedule, const Dependencies& dependencies,
                                          const std::vector<Channel>& channels, int posts) {
@@ -140,7 +139,7 @@ std::optional<Violation> find_early_take(const Schedule& schedule, const Depende
     return Violation{
         say(to_string(taker), " on rank ", cell->rank.value(), " needs ", to_string(channel.receive(message)),
             ", message ", channel.takes[take], " of ", to_string(channel), ", after ", take, " others: with ",
-            posts_text(posts), " its receive is not posted yet, the channel needs ", channel.order_posts),
+            counted(posts, "post"), " its receive is not posted yet, the channel needs ", channel.order_posts),
         cell};
   }
   return std::nullopt;
@@ -206,7 +205,7 @@ std::optional<Violation> find_lack_of_posts(const Schedule& schedule, const Depe
   };
   return deadlock(
       schedule, progress,
-      {.title = say("deadlock with ", posts_text(posts), " per channel"), .obstacle = obstacle, .text = text});
+      {.title = say("deadlock with ", counted(posts, "post"), " per channel"), .obstacle = obstacle, .text = text});
 }
 
 }  // namespace penstock

@@ -7,6 +7,7 @@
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/json.h"
+#include "penstock/base/text.h"
 #include "penstock/schedule/lower.h"
 #include "penstock/trace/account.h"
 #include "penstock/trace/complete_steps.h"
@@ -16,7 +17,6 @@ namespace penstock {
 
 /// schedule_page.html: the page of schedule_html(), with the placeholders @LOOK@ and @SCHEDULE@ for JSON.
 extern const std::string_view schedule_page;
-
 namespace {
 
 /// A schedule and its simulation, with the time of every instruction. The constructor throws like simulate().
@@ -27,44 +27,38 @@ struct Simulated {
   Simulated(const Schedule& simulated, const StageCosts& costs)
       : schedule(simulated), simulation(simulate(simulated, costs, {.links = {}, .keep_slots = true})) {}
 
-  std::size_t slot_count() const;
-  double first_begin() const;  // the first begin of all slots, which is time 0 of a picture
+  std::size_t slot_count() const {
+    std::size_t count = 0;
+    for (const auto& slots : simulation.slots) count += slots.size();
+    return count;
+  }
 
   /// "1f1b: p = 4, v = 1, m = 8".
-  std::string title() const;
+  std::string title() const {
+    const bool is_even = schedule.stage_count() % schedule.rank_count() == 0;
+    return say(schedule.name.empty() ? "schedule" : schedule.name, ": p = ", schedule.rank_count(),
+               is_even ? say(", v = ", schedule.stage_count() / schedule.rank_count())
+                       : say(", ", schedule.stage_count(), " stages"),
+               ", m = ", schedule.micro_batches);
+  }
+
   /// Makespan, bubbles and peak activations, in one line.
-  std::string figures() const;
+  std::string figures() const {
+    const auto exact_percent = [](double share) { return shortened(100 * share, 2) + " %"; };
+    const auto& peaks = simulation.peak_activations;
+    return say("makespan ", shortened(simulation.makespan, 3), "; bubble ", exact_percent(simulation.bubble_makespan),
+               " of the makespan, ", exact_percent(simulation.bubble_span), " of the span; at most ",
+               shortened(*std::max_element(peaks.begin(), peaks.end())), " live activations on a rank, in ",
+               activation_unit);
+  }
 };
 
-std::string exact_percent(double share) { return shortened(100 * share, 2) + " %"; }
-
-std::size_t Simulated::slot_count() const {
-  std::size_t count = 0;
-  for (const auto& slots : simulation.slots) count += slots.size();
-  return count;
-}
-
-double Simulated::first_begin() const {
+/// The first begin of all slots, which is time 0 of a picture.
+double first_begin(const Simulation& simulation) {
   double begin = std::numeric_limits<double>::infinity();
   for (const auto& slots : simulation.slots)
     if (!slots.empty()) begin = std::min(begin, slots.front().begin);
   return begin;
-}
-
-std::string Simulated::title() const {
-  std::string text = say(schedule.name.empty() ? "schedule" : schedule.name, ": p = ", schedule.rank_count());
-  const bool is_even = schedule.stage_count() % schedule.rank_count() == 0;
-  text += is_even ? say(", v = ", schedule.stage_count() / schedule.rank_count())
-                  : say(", ", schedule.stage_count(), " stages");
-  return say(text, ", m = ", schedule.micro_batches);
-}
-
-std::string Simulated::figures() const {
-  const auto& peaks = simulation.peak_activations;
-  return say("makespan ", shortened(simulation.makespan, 3), "; bubble ", exact_percent(simulation.bubble_makespan),
-             " of the makespan, ", exact_percent(simulation.bubble_span), " of the span; at most ",
-             shortened(*std::max_element(peaks.begin(), peaks.end())), " live activations on a rank, in ",
-             activation_unit);
 }
 
 /// "F = 1, I = 1, W = 1", and all other costs that differ from StageCosts::unit(). Costs that differ by stage are shown
@@ -113,31 +107,6 @@ std::vector<std::vector<std::size_t>> needs_of_slots(const Simulated& simulated)
   return needs;
 }
 
-/// The two halves of each overlap pair among the slots of one rank, which are drawn inside one frame.
-std::vector<std::pair<std::size_t, std::size_t>> overlap_pairs(const std::vector<Slot>& slots) {
-  std::vector<std::pair<std::size_t, std::size_t>> pairs;
-  for (std::size_t i = 0; i + 1 < slots.size(); ++i)
-    if (slots[i].instruction.overlaps_next()) pairs.emplace_back(i, i + 1);
-  return pairs;
-}
-
-}  // namespace
-
-std::string live_activations(const Schedule& schedule, StageCosts costs) {
-  const auto listed = [](const std::vector<double>& peaks) {
-    std::string text;
-    for (const double peak : peaks) text += ' ' + shortened(peak);
-    return text;
-  };
-  const std::vector<double> peaks = simulate(schedule, costs).peak_activations;
-  costs.weight_share = 1;
-  const std::vector<double> until_w = simulate(schedule, costs).peak_activations;
-  return say("live activations at most", listed(peaks), " per rank, in ", activation_unit,
-             until_w == peaks ? "" : "; counted in full until W:" + listed(until_w));
-}
-
-namespace {
-
 /// Wide enough that the shortest instruction takes its label, within what a page can show.
 double width_for(const Simulated& simulated) {
   constexpr double least = 760;
@@ -155,36 +124,16 @@ double width_for(const Simulated& simulated) {
 Row row_of(const Simulated& simulated, Rank rank) {
   const std::vector<StageId> stages = stages_of(simulated.schedule, rank);
   const std::vector<Slot>& slots = simulated.simulation.slots[rank.index()];
-  const double zero = simulated.first_begin();
+  const double zero = first_begin(simulated.simulation);
   Row row = row_of(rank.index(), stages);
   row.note = shortened(simulated.simulation.peak_activations[rank.index()]);
   for (const Slot& slot : slots)
     if (slot.end > slot.begin)
       row.pieces.push_back(piece_of(slot.instruction, stages, {slot.begin - zero, slot.end - zero}));
-  for (const auto& [first, second] : overlap_pairs(slots))
-    row.frames.push_back({slots[first].begin - zero, slots[second].end - zero});
+  for (std::size_t i = 0; i + 1 < slots.size(); ++i)
+    if (slots[i].instruction.overlaps_next()) row.frames.push_back({slots[i].begin - zero, slots[i + 1].end - zero});
   return row;
 }
-
-}  // namespace
-
-std::string schedule_svg(const Schedule& schedule, const StageCosts& costs) {
-  const Simulated simulated(schedule, costs);
-  require<ConfigError>(simulated.slot_count() <= most_boxes_of_svg, "a picture of ", simulated.slot_count(),
-                       " boxes: at most ", most_boxes_of_svg,
-                       " can be distinguished in an SVG; draw fewer micro-batches, or use HTML, which zooms");
-  Band band{{}, simulated.simulation.makespan, {}};
-  for (Rank rank(0); rank.value() < schedule.rank_count(); rank = rank.next())
-    band.rows.push_back(row_of(simulated, rank));
-  return draw({.title = simulated.title(),
-               .facts = {simulated.figures(), described(costs)},
-               .bands = {std::move(band)},
-               .time_unit = {},
-               .notes = "peak live",
-               .width = width_for(simulated)});
-}
-
-namespace {
 
 using nlohmann::ordered_json;
 
@@ -229,26 +178,6 @@ ordered_json document(std::size_t rank, const Slot& slot, const std::vector<std:
   return made;
 }
 
-}  // namespace
-
-std::string schedule_json(const Schedule& schedule, const StageCosts& costs) {
-  const Simulated simulated(schedule, costs);
-  const auto needs = needs_of_slots(simulated);
-  std::string text = "{\n";
-  const ordered_json figures = head(simulated, costs);
-  for (const auto& [key, value] : figures.items()) text += say("\"", key, "\": ", json_text(value), ",\n");
-  text += "\"slots\": [";
-  std::size_t index = 0;
-  for (std::size_t rank = 0; rank < simulated.simulation.slots.size(); ++rank)
-    for (const Slot& slot : simulated.simulation.slots[rank]) {
-      text += index > 0 ? ",\n" : "\n";
-      text += json_text(document(rank, slot, needs[index++]));
-    }
-  return text + "\n]\n}\n";
-}
-
-namespace {
-
 /// `text` for a script element of a page: no text in it can end the script.
 std::string inside_script(std::string text) {
   for (std::size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at + 1))
@@ -291,26 +220,12 @@ std::string page_of(const std::string& look, const std::string& schedule) {
              schedule_page.substr(schedule_at + schedule_mark.size()));
 }
 
-}  // namespace
-
-std::string schedule_html(const Schedule& schedule, const StageCosts& costs) {
-  const Simulated simulated(schedule, costs);
-  require<ConfigError>(simulated.slot_count() <= most_boxes_of_html, "a page of ", simulated.slot_count(),
-                       " boxes: a browser takes ", most_boxes_of_html, "; show fewer micro-batches, or take JSON");
-  return page_of(inside_script(look_of(simulated, costs)), inside_script(schedule_json(schedule, costs)));
-}
-
-namespace {
-
 constexpr double drawing_width = 980;
 
 Band predicted(const Trace& trace, const Account& account) {
   const Simulation simulation =
       simulate(trace.schedule, measured_costs(trace), {.links = executed_links(trace.schedule), .keep_slots = true});
-  double begin = simulation.makespan;
-  for (const auto& slots : simulation.slots)
-    for (const Slot& slot : slots) begin = std::min(begin, slot.begin);
-
+  const double begin = first_begin(simulation);
   Band band{say("predicted with the times measured below: ", shortened(account.predicted_ms), " ms, idle ",
                 shortened(100 * account.bubble_predicted, 1), " %"),
             simulation.makespan,
@@ -351,6 +266,54 @@ Band measured(const Trace& trace, const Account& account) {
 }
 
 }  // namespace
+
+std::string live_activations(const Schedule& schedule, StageCosts costs) {
+  const auto text_of = [](double peak) { return shortened(peak); };
+  const std::vector<double> peaks = simulate(schedule, costs).peak_activations;
+  costs.weight_share = 1;
+  const std::vector<double> until_w = simulate(schedule, costs).peak_activations;
+  return say("live activations at most ", listed(peaks, " ", text_of), " per rank, in ", activation_unit,
+             until_w == peaks ? "" : "; counted in full until W: " + listed(until_w, " ", text_of));
+}
+
+std::string schedule_svg(const Schedule& schedule, const StageCosts& costs) {
+  const Simulated simulated(schedule, costs);
+  require<ConfigError>(simulated.slot_count() <= most_boxes_of_svg, "a picture of ", simulated.slot_count(),
+                       " boxes: at most ", most_boxes_of_svg,
+                       " can be distinguished in an SVG; draw fewer micro-batches, or use HTML, which zooms");
+  Band band{{}, simulated.simulation.makespan, {}};
+  for (Rank rank(0); rank.value() < schedule.rank_count(); rank = rank.next())
+    band.rows.push_back(row_of(simulated, rank));
+  return draw({.title = simulated.title(),
+               .facts = {simulated.figures(), described(costs)},
+               .bands = {std::move(band)},
+               .time_unit = {},
+               .notes = "peak live",
+               .width = width_for(simulated)});
+}
+
+std::string schedule_json(const Schedule& schedule, const StageCosts& costs) {
+  const Simulated simulated(schedule, costs);
+  const auto needs = needs_of_slots(simulated);
+  std::string text = "{\n";
+  const ordered_json figures = head(simulated, costs);
+  for (const auto& [key, value] : figures.items()) text += say("\"", key, "\": ", json_text(value), ",\n");
+  text += "\"slots\": [";
+  std::size_t index = 0;
+  for (std::size_t rank = 0; rank < simulated.simulation.slots.size(); ++rank)
+    for (const Slot& slot : simulated.simulation.slots[rank]) {
+      text += index > 0 ? ",\n" : "\n";
+      text += json_text(document(rank, slot, needs[index++]));
+    }
+  return text + "\n]\n}\n";
+}
+
+std::string schedule_html(const Schedule& schedule, const StageCosts& costs) {
+  const Simulated simulated(schedule, costs);
+  require<ConfigError>(simulated.slot_count() <= most_boxes_of_html, "a page of ", simulated.slot_count(),
+                       " boxes: a browser takes ", most_boxes_of_html, "; show fewer micro-batches, or take JSON");
+  return page_of(inside_script(look_of(simulated, costs)), inside_script(schedule_json(schedule, costs)));
+}
 
 std::string step_svg(const Trace& trace) {
   const Account figures = account(trace);

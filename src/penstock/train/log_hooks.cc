@@ -136,23 +136,6 @@ class ConsoleHook : public Hook {
   std::int64_t steps_since_line_ = 0;
 };
 
-}  // namespace
-
-bool stdout_is_terminal() {
-  if (isatty(STDOUT_FILENO) == 0) return false;
-  try {
-    return joining::launched_as().kind == joining::LaunchedAs::Kind::alone;
-  } catch (const ConfigError&) {
-    return false;  // several launchers, of which the transport of the world has chosen one
-  }
-}
-
-std::unique_ptr<Hook> console_hook(std::ostream& out, const ConsoleOptions& options) {
-  return std::make_unique<ConsoleHook>(out, options);
-}
-
-namespace {
-
 class EpochLogHook : public Hook {
  public:
   explicit EpochLogHook(std::ostream& out) : out_(out) {}
@@ -180,12 +163,6 @@ class EpochLogHook : public Hook {
   std::ostream& out_;
 };
 
-}  // namespace
-
-std::unique_ptr<Hook> epoch_log_hook(std::ostream& out) { return std::make_unique<EpochLogHook>(out); }
-
-namespace {
-
 class LossMonitorHook : public Hook {
  public:
   LossMonitorHook(std::ostream& out, std::int64_t every) : out_(out), every_(every) {
@@ -204,14 +181,6 @@ class LossMonitorHook : public Hook {
   std::ostream& out_;
   std::int64_t every_;
 };
-
-}  // namespace
-
-std::unique_ptr<Hook> loss_monitor_hook(std::ostream& out, std::int64_t every) {
-  return std::make_unique<LossMonitorHook>(out, every);
-}
-
-namespace {
 
 class ThroughputHook : public Hook {
  public:
@@ -244,6 +213,25 @@ class ThroughputHook : public Hook {
 };
 
 }  // namespace
+
+bool stdout_is_terminal() {
+  if (isatty(STDOUT_FILENO) == 0) return false;
+  try {
+    return joining::launched_as().kind == joining::LaunchedAs::Kind::alone;
+  } catch (const ConfigError&) {
+    return false;  // several launchers, of which the transport of the world has chosen one
+  }
+}
+
+std::unique_ptr<Hook> console_hook(std::ostream& out, const ConsoleOptions& options) {
+  return std::make_unique<ConsoleHook>(out, options);
+}
+
+std::unique_ptr<Hook> epoch_log_hook(std::ostream& out) { return std::make_unique<EpochLogHook>(out); }
+
+std::unique_ptr<Hook> loss_monitor_hook(std::ostream& out, std::int64_t every) {
+  return std::make_unique<LossMonitorHook>(out, every);
+}
 
 std::unique_ptr<Hook> throughput_hook(std::ostream& out) { return std::make_unique<ThroughputHook>(out); }
 

@@ -61,12 +61,6 @@ class JsonHook : public Hook {
   std::ostream& out_;
 };
 
-}  // namespace
-
-std::unique_ptr<Hook> json_hook(std::ostream& out) { return std::make_unique<JsonHook>(out); }
-
-namespace {
-
 /// Where a training goes on: at a step, or in the test after all steps of an epoch.
 struct Begin {
   std::int64_t epoch = 0;
@@ -124,14 +118,6 @@ class ContinueJson final : public Hook {
   const ContinuedJson file_;
 };
 
-}  // namespace
-
-std::unique_ptr<Hook> continue_json(std::ofstream& out, const ContinuedJson& file) {
-  return std::make_unique<ContinueJson>(out, file);
-}
-
-namespace {
-
 class TensorBoardHook : public Hook {
  public:
   explicit TensorBoardHook(const std::string& directory) : file_(directory) {}
@@ -180,6 +166,12 @@ class TensorBoardHook : public Hook {
 };
 
 }  // namespace
+
+std::unique_ptr<Hook> json_hook(std::ostream& out) { return std::make_unique<JsonHook>(out); }
+
+std::unique_ptr<Hook> continue_json(std::ofstream& out, const ContinuedJson& file) {
+  return std::make_unique<ContinueJson>(out, file);
+}
 
 std::unique_ptr<Hook> tensorboard_hook(const std::string& directory) {
   return std::make_unique<TensorBoardHook>(directory);

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 #include "penstock/transport/joined_processes.h"
 #include "penstock/transport/joining/launch_environment.h"
 #include "penstock/transport/transport.h"
@@ -16,9 +17,6 @@ namespace penstock {
 namespace {
 
 constexpr std::int64_t most_threads = 1024;
-
-std::string plural(int n, const char* what) { return say(n, " ", what, n == 1 ? "" : "s"); }
-std::string count_of_processes(int n) { return say(n, n == 1 ? " process" : " processes"); }
 
 void check(const WorldOptions& options) {
   require<ConfigError>(options.stages >= 1, "stages = ", options.stages, ", but a pipeline has at least 1");
@@ -42,12 +40,12 @@ int replicas_of(int count, const WorldOptions& options, const std::string& comma
   };
   if (options.replicas > 0) {
     const std::int64_t wanted = std::int64_t{options.stages} * options.replicas;
-    require<ConfigError>(wanted == count, count_of_processes(count), " for ", plural(options.stages, "pipeline rank"),
-                         " x ", plural(options.replicas, "replica"), start(wanted, ""));
+    require<ConfigError>(wanted == count, counted(count, "process"), " for ", counted(options.stages, "pipeline rank"),
+                         " x ", counted(options.replicas, "replica"), start(wanted, ""));
     return options.replicas;
   }
-  require<ConfigError>(count % options.stages == 0 && count > 0, count_of_processes(count),
-                       count == 1 ? " does" : " do", " not divide into ", plural(options.stages, "pipeline rank"),
+  require<ConfigError>(count % options.stages == 0 && count > 0, counted(count, "process"),
+                       count == 1 ? " does" : " do", " not divide into ", counted(options.stages, "pipeline rank"),
                        start(options.stages, "a multiple of "));
   return count / options.stages;
 }
@@ -170,8 +168,8 @@ bool World::is_main() const { return rank() == 0; }
 bool World::should_log() const { return is_main() || joining::logs_every_rank(); }
 
 std::string World::describe() const {
-  return say(plural(size(), "rank"), " = ", plural(stages(), "pipeline rank"), " x ", plural(replicas(), "replica"),
-             ", ", transport(), ", ", plural(threads(), "thread"), " per rank");
+  return say(counted(size(), "rank"), " = ", counted(stages(), "pipeline rank"), " x ", counted(replicas(), "replica"),
+             ", ", transport(), ", ", counted(threads(), "thread"), " per rank");
 }
 
 }  // namespace penstock
