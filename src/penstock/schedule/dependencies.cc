@@ -112,22 +112,13 @@ Links links_of(const Schedule& schedule) {
 }
 
 std::string to_string(const Event& event) {
-  const std::string place = say("(", event.stage.value(), ", ", event.micro_batch.value(), ")");
-  const std::string way = say("(", event.stage.value(), ">", event.to.value(), ", ", event.micro_batch.value(), ")");
-  const std::string stage = say("(", event.stage.value(), ")");
-  switch (event.kind) {
-    case EventKind::done_forward: return "done_forward" + place;
-    case EventKind::done_input: return "done_input" + place;
-    case EventKind::done_weight: return "done_weight" + place;
-    case EventKind::sent_forward: return "sent_forward" + way;
-    case EventKind::sent_backward: return "sent_backward" + way;
-    case EventKind::arrived_forward: return "arrived_forward" + way;
-    case EventKind::arrived_backward: return "arrived_backward" + way;
-    case EventKind::reduced: return "reduced" + stage;
-    case EventKind::normed: return "normed" + stage;
-    case EventKind::stepped: return "stepped" + stage;
-  }
-  return "?";
+  constexpr const char* names[] = {"done_forward",  "done_input",      "done_weight",      "sent_forward",
+                                   "sent_backward", "arrived_forward", "arrived_backward", "reduced",
+                                   "normed",        "stepped"};
+  const char* name = names[static_cast<std::size_t>(event.kind)];
+  if (event.kind >= EventKind::reduced) return say(name, "(", event.stage.value(), ")");
+  return say(name, "(", event.stage.value(), is_message(event.kind) ? say(">", event.to.value()) : "", ", ",
+             event.micro_batch.value(), ")");
 }
 
 Dependencies::Dependencies(const Schedule& schedule, Links links)

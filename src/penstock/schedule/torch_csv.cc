@@ -7,6 +7,7 @@
 #include <queue>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/parse_instruction.h"
 #include "penstock/schedule/replay.h"
@@ -162,14 +163,6 @@ struct Place {
   throw DataError(say("row ", place.row, ", cell ", place.cell, ": ", error));
 }
 
-/// Removes the text up to `separator`, and the separator, from `text`, and returns it; all of `text` if there is none.
-std::string_view take_until(std::string_view& text, char separator) {
-  const std::size_t end = text.find(separator);
-  const std::string_view part = text.substr(0, end);
-  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  return part;
-}
-
 Instruction instruction_of(std::string_view cell, Place place) {
   const std::size_t digits = std::min(cell.find_first_not_of("0123456789"), cell.size());
   const std::string_view rest = cell.substr(digits);
@@ -308,14 +301,15 @@ std::vector<std::string> put_weights_in_order(Schedule& schedule) {
 CsvSchedule read_torch_csv(std::string_view text) {
   CsvSchedule result;
   Schedule& schedule = result.schedule;
-  for (Place place; !text.empty(); ++place.row) {
-    std::string_view row = take_until(text, '\n');
+  std::vector<std::string_view> rows = separated(text, '\n');
+  if (rows.back().empty()) rows.pop_back();  // behind the last line break
+  for (std::string_view row : rows) {
     if (row.ends_with('\r')) row.remove_suffix(1);
     Order& order = schedule.orders.emplace_back();
-    place.cell = 1;
-    for (bool more = true; more; ++place.cell) {
-      more = row.find(',') != std::string_view::npos;
-      read_cell(trimmed(take_until(row, ',')), place, order);
+    Place place{schedule.orders.size(), 0};
+    for (const std::string_view cell : separated(row, ',')) {
+      ++place.cell;
+      read_cell(trimmed(cell), place, order);
     }
     if (order.empty()) fail({place.row, 1}, "a row without instructions: every rank owns a stage");
   }

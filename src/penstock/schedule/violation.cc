@@ -18,12 +18,14 @@ GridCell end_of(const Schedule& schedule, StageId stage) {
   return cell(rank, schedule.orders[rank].size());
 }
 
-/// Calls `check(instruction, cell)` for every instruction until it returns a violation.
+/// Calls `check(instruction, rank)` for every instruction until it returns the reason of a violation.
 template <class Check>
 std::optional<Violation> first_violation(const Schedule& schedule, Check&& check) {
   for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
-    for (std::size_t k = 0; k < schedule.orders[rank].size(); ++k)
-      if (std::optional<Violation> violation = check(schedule.orders[rank][k], cell(rank, k))) return violation;
+    for (std::size_t k = 0; k < schedule.orders[rank].size(); ++k) {
+      const GridCell at = cell(rank, k);
+      if (std::optional<std::string> reason = check(schedule.orders[rank][k], at.rank)) return Violation{*reason, at};
+    }
   return std::nullopt;
 }
 
@@ -130,7 +132,7 @@ std::optional<Violation> missing_messages(const Schedule& schedule, const Depend
 /// Finds a link with too few messages without a table of links times micro-batches, which could be huge.
 std::optional<Violation> too_few_messages(const Schedule& schedule, const Dependencies& dependencies) {
   std::vector<std::int64_t> sent(dependencies.lane_count(), 0);
-  const auto count = [&](const Instruction& instruction, const GridCell&) -> std::optional<Violation> {
+  const auto count = [&](const Instruction& instruction, Rank) -> std::optional<std::string> {
     if (instruction.op() != Op::send_forward) return std::nullopt;
     if (const auto lane = dependencies.lane(instruction.stage(), instruction.peer())) ++sent[*lane];
     return std::nullopt;
@@ -187,13 +189,11 @@ std::optional<Violation> broken_pair(const Order& order, std::size_t rank) {
 std::optional<Violation> find_misplaced(const Schedule& schedule) {
   if (auto violation = bad_header(schedule)) return violation;
   std::int64_t forwards = 0;
-  auto violation =
-      first_violation(schedule, [&](const Instruction& instruction, const GridCell& at) -> std::optional<Violation> {
-        forwards += instruction.op() == Op::forward;
-        if (auto reason = misplaced(schedule, instruction, at.rank)) return Violation{*reason, at};
-        return std::nullopt;
-      });
-  if (violation) return violation;
+  const auto counted_and_misplaced = [&](const Instruction& instruction, Rank rank) {
+    forwards += instruction.op() == Op::forward;
+    return misplaced(schedule, instruction, rank);
+  };
+  if (auto violation = first_violation(schedule, counted_and_misplaced)) return violation;
   for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
     if (auto pair = broken_pair(schedule.orders[rank], rank)) return pair;
   const std::int64_t needed = std::int64_t{schedule.stage_count()} * schedule.micro_batches;
@@ -215,7 +215,7 @@ std::optional<Violation> find_incomplete(const Schedule& schedule, const Depende
   std::vector<std::uint8_t> carried(lowered ? dependencies.lane_count() * m : 0, 0);
   std::vector<std::uint8_t> ended(static_cast<std::size_t>(schedule.stage_count()), 0);
 
-  const auto note = [&](const Instruction& instruction) -> std::optional<std::string> {
+  const auto note = [&](const Instruction& instruction, Rank) -> std::optional<std::string> {
     const Op op = instruction.op();
     if (is_compute(op)) {
       for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
@@ -240,12 +240,7 @@ std::optional<Violation> find_incomplete(const Schedule& schedule, const Depende
     return std::nullopt;
   };
 
-  auto violation =
-      first_violation(schedule, [&](const Instruction& instruction, const GridCell& at) -> std::optional<Violation> {
-        if (auto reason = note(instruction)) return Violation{*reason, at};
-        return std::nullopt;
-      });
-  if (violation) return violation;
+  if (auto violation = first_violation(schedule, note)) return violation;
   if (auto missing = missing_compute(schedule, computed)) return missing;
   return lowered ? missing_messages(schedule, dependencies, carried) : std::nullopt;
 }
@@ -253,14 +248,14 @@ std::optional<Violation> find_incomplete(const Schedule& schedule, const Depende
 bool is_replayable(const Schedule& schedule, const Dependencies& dependencies) {
   if (schedule.is_lowered() && too_few_messages(schedule, dependencies)) return false;
   std::int64_t needs = 0;
-  const auto stray =
-      first_violation(schedule, [&](const Instruction& instruction, const GridCell& at) -> std::optional<Violation> {
-        if (is_step_wide(instruction.op())) needs += schedule.micro_batches;
-        if (instruction.op() == Op::weight_grad) needs += instruction.micro_batch_count();
-        if (!is_message(instruction.op())) return std::nullopt;
-        const Link link = link_of(instruction);
-        return dependencies.lane(link.from, link.to) ? std::nullopt : std::optional(Violation{"stray", at});
-      });
+  const auto is_stray = [&](const Instruction& instruction, Rank) -> std::optional<std::string> {
+    if (is_step_wide(instruction.op())) needs += schedule.micro_batches;
+    if (instruction.op() == Op::weight_grad) needs += instruction.micro_batch_count();
+    if (!is_message(instruction.op())) return std::nullopt;
+    const Link link = link_of(instruction);
+    return dependencies.lane(link.from, link.to) ? std::nullopt : std::optional<std::string>("stray");
+  };
+  const auto stray = first_violation(schedule, is_stray);
   return !stray && needs <= 4 * static_cast<std::int64_t>(schedule.instruction_count());
 }
 
@@ -270,16 +265,14 @@ std::optional<Violation> find_disorder(const Schedule& schedule) {
     std::int32_t weight = -1;
   };
   std::vector<Last> last(static_cast<std::size_t>(schedule.stage_count()));
-  return first_violation(schedule, [&](const Instruction& instruction, const GridCell& at) -> std::optional<Violation> {
+  return first_violation(schedule, [&](const Instruction& instruction, Rank) -> std::optional<std::string> {
     const bool weight = instruction.op() == Op::backward || instruction.op() == Op::weight_grad;
     if (!weight && instruction.op() != Op::forward) return std::nullopt;
     Last& of_stage = last[instruction.stage().index()];
     std::int32_t& before = weight ? of_stage.weight : of_stage.forward;
     if (instruction.first().value() < before)
-      return Violation{
-          say(to_string(instruction), " comes after micro-batch ", before, ": ",
-              weight ? "weight gradients must accumulate" : "F must run", " in ascending order on every stage"),
-          at};
+      return say(to_string(instruction), " comes after micro-batch ", before, ": ",
+                 weight ? "weight gradients must accumulate" : "F must run", " in ascending order on every stage");
     before = instruction.last().value();
     return std::nullopt;
   });

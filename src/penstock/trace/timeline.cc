@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 namespace {
@@ -135,9 +136,8 @@ Piece piece_of(const Instruction& instruction, const std::vector<StageId>& stage
 Row row_of(std::size_t rank, const std::vector<StageId>& stages) {
   constexpr std::size_t most = 4;  // stages that fit beside the row
   Row row{say("rank ", rank), stages.size() == 1 ? "stage " : "stages ", {}, {}, {}};
-  for (std::size_t i = 0; i < stages.size() && stages.size() <= most; ++i)
-    row.place += say(i > 0 ? "," : "", stages[i].value());
-  if (stages.size() > most) row.place += say(stages[0].value(), ",", stages[1].value(), "...", stages.back().value());
+  row.place += stages.size() > most ? say(stages[0].value(), ",", stages[1].value(), "...", stages.back().value())
+                                    : listed(stages, ",", &StageId::value);
   return row;
 }
 
