@@ -8,8 +8,6 @@
 #include <numeric>
 #include <sstream>
 
-#include <torch/optim/sgd.h>
-
 #include "penstock/autotune/measured_options.h"
 #include "penstock/autotune/profile.h"
 #include "penstock/autotune/sample.h"
@@ -196,10 +194,7 @@ std::vector<Entry> fitting_entries(World& world, Cell& network, const Loss& loss
 class StepTimer {
  public:
   StepTimer(World& world, Cell& network, const Loss& loss, const AutotuneOptions& how)
-      : world_(world), network_(network), loss_(loss), how_(how), optimizer_(how.profile.optimizer) {
-    if (!optimizer_)
-      optimizer_ = optimizer_factory([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
-  }
+      : world_(world), network_(network), loss_(loss), how_(how) {}
 
   /// `predicted_ms` is the expected time of a step.
   std::vector<double> operator()(const PipelineOptions& options, double predicted_ms) const {
@@ -207,7 +202,7 @@ class StepTimer {
     constexpr double most_steps = 10;
     const int steps = static_cast<int>(std::clamp(std::ceil(round_ms / std::max(predicted_ms, 1e-3)), 1.0, most_steps));
     Pipeline pipeline(world_, network_, loss_, options);
-    pipeline.optimize_with(optimizer_);
+    pipeline.optimize_with(optimizer_or_sgd(how_.profile.optimizer));
     std::vector<double> times;
     for (int step = -1; step < steps; ++step) {
       const std::int64_t begin = now_ns();
@@ -222,7 +217,6 @@ class StepTimer {
   Cell& network_;
   const Loss& loss_;
   const AutotuneOptions& how_;
-  OptimizerFactory optimizer_;
 };
 
 /// The candidates of the winner's trial, with the winner as their plan.

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <span>
 
 #include <torch/autograd.h>
 #include <torch/nn/module.h>
-#include <torch/optim/sgd.h>
 
 #include "penstock/autotune/sample.h"
 #include "penstock/autotune/tune.h"
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 #include "penstock/layers/split_layers.h"
 #include "penstock/layers/thread_scopes.h"
 #include "penstock/model/graph.h"
@@ -28,19 +29,12 @@
 namespace penstock {
 namespace {
 
-/// Whether any B is an I and a W.
-bool splits_backward(const Schedule& schedule) {
-  return std::ranges::any_of(schedule.orders, [](const Order& order) {
-    return std::ranges::any_of(order, [](const Instruction& each) { return each.op() == Op::input_grad; });
-  });
-}
-
 /// Instructions for the stages and ranks of `training` that hold one micro-batch at a time: F on all stages, then B on
 /// all stages in reverse, or I and W if `training` has them.
 Schedule one_at_a_time(const Schedule& training) {
   Schedule schedule{"one micro-batch at a time", training.micro_batches, training.rank_of_stage,
                     std::vector<Order>(training.orders.size())};
-  const bool splits = splits_backward(training);
+  const bool splits = training.has(Op::input_grad);
   const auto add = [&](Op op, int stage, MicroBatch i) {
     const StageId id(stage);
     schedule.orders[schedule.rank_of(id).index()].push_back(Instruction::compute(op, id, i));
@@ -186,7 +180,7 @@ StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const P
   measuring.count_bytes = true;
   measuring.update_every = 1;
   Pipeline pipeline(world, network, loss, measuring);
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
+  pipeline.optimize_with(optimizer_or_sgd({}));
   // The first step does not count (rank/held_bytes.h).
   for (int step = 0; step < 2; ++step) pipeline.train_step(how.sample, how.sample_targets).wait();
 
@@ -224,10 +218,9 @@ std::string fastest_partition(const Graph& graph, const std::vector<double>& sec
   const std::optional<FoundPartition> best = cheapest_partition(problem);
   require<ScheduleError>(best.has_value(), "partition 'time': ", seconds.size(), " layers are too few for ",
                          rank_of_stage.size(), " stages: each needs one");
-  std::string partition;
-  for (std::size_t stage = 1; stage < best->stages.size(); ++stage)
-    partition += (stage > 1 ? "," : "") + graph.nodes[static_cast<std::size_t>(best->stages[stage].begin)].name;
-  return partition;
+  return listed(std::span(best->stages).subspan(1), ",", [&](const LayerRange& stage) {
+    return graph.nodes[static_cast<std::size_t>(stage.begin)].name;
+  });
 }
 
 PipelineOptions measured_options(World& world, Cell& network, PipelineOptions options, const Tensors& batch) {

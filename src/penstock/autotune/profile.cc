@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include <torch/optim/sgd.h>
 #include <torch/types.h>
 
 #include "penstock/autotune/measured_options.h"
@@ -209,10 +208,7 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
       const std::optional<PipelineOptions> candidate = profiled_options(what, base, size);
       if (!candidate || (!timing.slowdown_under_load && &what == &profiled_steps[sequential_run])) continue;
       Pipeline pipeline(world, network, loss, measured_options(world, network, *candidate, how.sample.list()));
-      if (timing.optimizer)
-        pipeline.optimize_with(timing.optimizer);
-      else
-        pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
+      pipeline.optimize_with(optimizer_or_sgd(timing.optimizer));
       // All pipelines use the kernels and the partition for one stage per rank that were measured for the first.
       base.kernel_selection = pipeline.options().kernel_selection;
       if (!what.in_chunks) base.partition = pipeline.options().partition;

@@ -4,6 +4,8 @@
 #include <map>
 #include <optional>
 
+#include <torch/optim/sgd.h>
+
 #include "penstock/base/error.h"
 #include "penstock/layers/fast_layers.h"
 #include "penstock/model/random_place.h"
@@ -28,6 +30,10 @@ PipelineOptions with_example_inputs(PipelineOptions options, const BatchTensors&
     keep_only_shapes(options.example_inputs);
   }
   return options;
+}
+
+OptimizerFactory optimizer_or_sgd(const OptimizerFactory& given) {
+  return given ? given : optimizer_factory([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
 }
 
 bool SampleCall::reads_sample() const {

@@ -9,6 +9,7 @@
 #include "penstock/base/split.h"
 #include "penstock/model/graph.h"
 #include "penstock/rank/batch.h"
+#include "penstock/rank/optimizer.h"
 #include "penstock/rank/options.h"
 #include "penstock/world/rank_threads.h"
 #include "penstock/world/world.h"
@@ -24,6 +25,9 @@ inline std::int64_t samples_per_replica(const PipelineOptions& options, const Au
       {"sample", options.batch_dims.inputs}, {"sample_targets", options.batch_dims.targets}, {}};
   return split(axes.samples(how.sample, how.sample_targets), {.index = 0, .of = replicas}).size();
 }
+
+/// `given`, or SGD that hardly changes parameters.
+OptimizerFactory optimizer_or_sgd(const OptimizerFactory& given);
 
 /// A node with its inputs.
 struct SampleCall {

@@ -1,11 +1,8 @@
 #include "penstock/autotune/tuning_cache.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <random>
 #include <sstream>
 
 #include "penstock/base/error.h"
@@ -14,17 +11,8 @@
 #include "penstock/plan/plan_file.h"
 
 namespace penstock {
-namespace {
 
 namespace fs = std::filesystem;
-
-/// A name that no other process, host or thread chooses for its temporary file.
-std::string temporary_name(const std::string& path) {
-  std::random_device random;
-  return say(path, ".", ::getpid(), "-", random(), ".new");
-}
-
-}  // namespace
 
 std::string TuningCache::file_of(const std::string& key) const {
   return (fs::path(folder) / (hash_digits(text_hash(key)) + ".json")).string();
@@ -48,7 +36,7 @@ std::optional<TuningRecord> TuningCache::find(const std::string& key) const {
 }
 
 void TuningCache::store(const TuningRecord& record) const {
-  const std::string path = file_of(record.key), temporary = temporary_name(path);
+  const std::string path = file_of(record.key), temporary = say(path, ".", random_digits(), ".new");
   std::error_code ignored;
   try {
     fs::create_directories(folder);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "penstock/base/error.h"
 #include "penstock/base/json.h"
@@ -73,10 +74,7 @@ void require_whole(const Plan& plan) {
 
 std::string partition_of(const Plan& plan) {
   if (plan.stages.size() == 1) return "uniform";
-  std::string partition;
-  for (std::size_t stage = 1; stage < plan.stages.size(); ++stage)
-    partition += (stage > 1 ? "," : "") + plan.stages[stage].front();
-  return partition;
+  return listed(std::span(plan.stages).subspan(1), ",", [](const std::vector<std::string>& s) { return s.front(); });
 }
 
 Plan read_plan(std::string_view text) {
