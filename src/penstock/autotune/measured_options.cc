@@ -103,28 +103,6 @@ class TimedNode {
   std::unique_ptr<layers::SplitLayer> split_;
 };
 
-std::vector<double> measure(const Graph& graph, const Tensors& sample,
-                            const std::shared_ptr<const kernels::KernelSelection>& kernels,
-                            const std::function<void(const Node&)>& at) {
-  const torch::AutoGradMode with_graph(true);
-  std::vector<double> seconds;
-  walk_sample(graph, sample, kernels->is_tuned() ? Kernels::tuned : Kernels::fixed, [&](const SampleCall& call) {
-    at(call.node);
-    TimedNode timed(call, kernels);
-    Tensors outputs;
-    double best = std::numeric_limits<double>::infinity();
-    for (int run = 0; run <= timed_runs; ++run) {
-      const Tensors own = copies_of(call.inputs, !call.reads_sample());
-      const std::int64_t begin = now_ns();
-      outputs = timed.run(own);
-      if (run > 0) best = std::min(best, s_since(begin));
-    }
-    seconds.push_back(best);
-    return outputs;
-  });
-  return seconds;
-}
-
 Tensors micro_batch_of(const Tensors& batch, const PipelineOptions& options, int replicas) {
   const rank::BatchAxes axes("sample", options.batch_dims.inputs);
   const std::int64_t parts = std::int64_t{options.micro_batches} * replicas;
@@ -143,9 +121,9 @@ std::string agree_on_fastest_partition(const SampleAgreement& agreement,
                                        const std::shared_ptr<const kernels::KernelSelection>& kernels,
                                        const std::vector<Rank>& rank_of_stage) {
   return agreement.on(Topic::partition, [&](const RankContext& context) {
-    const std::vector<double> seconds = measure(agreement.graph, agreement.sample, kernels, [&](const Node& node) {
-      report_progress_of(context, "time " + node.name);
-    });
+    const std::vector<double> seconds =
+        measured_times(agreement.graph, agreement.sample, kernels,
+                       [&](const Node& node) { report_progress_of(context, "time " + node.name); });
     return fastest_partition(agreement.graph, seconds, rank_of_stage);
   });
 }
@@ -196,8 +174,25 @@ StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const P
 }
 
 std::vector<double> measured_times(const Graph& graph, const Tensors& sample,
-                                   const std::shared_ptr<const kernels::KernelSelection>& kernels) {
-  return measure(graph, sample, kernels, [](const Node&) {});
+                                   const std::shared_ptr<const kernels::KernelSelection>& kernels,
+                                   const std::function<void(const Node&)>& at) {
+  const torch::AutoGradMode with_graph(true);
+  std::vector<double> seconds;
+  walk_sample(graph, sample, kernels->is_tuned() ? Kernels::tuned : Kernels::fixed, [&](const SampleCall& call) {
+    at(call.node);
+    TimedNode timed(call, kernels);
+    Tensors outputs;
+    double best = std::numeric_limits<double>::infinity();
+    for (int run = 0; run <= timed_runs; ++run) {
+      const Tensors own = copies_of(call.inputs, !call.reads_sample());
+      const std::int64_t begin = now_ns();
+      outputs = timed.run(own);
+      if (run > 0) best = std::min(best, s_since(begin));
+    }
+    seconds.push_back(best);
+    return outputs;
+  });
+  return seconds;
 }
 
 std::string fastest_partition(const Graph& graph, const std::vector<double>& seconds,
@@ -218,9 +213,8 @@ std::string fastest_partition(const Graph& graph, const std::vector<double>& sec
   const std::optional<FoundPartition> best = cheapest_partition(problem);
   require<ScheduleError>(best.has_value(), "partition 'time': ", seconds.size(), " layers are too few for ",
                          rank_of_stage.size(), " stages: each needs one");
-  return listed(std::span(best->stages).subspan(1), ",", [&](const LayerRange& stage) {
-    return graph.nodes[static_cast<std::size_t>(stage.begin)].name;
-  });
+  return listed(std::span(best->stages).subspan(1), ",",
+                [&](const LayerRange& stage) { return graph.nodes[static_cast<std::size_t>(stage.begin)].name; });
 }
 
 PipelineOptions measured_options(World& world, Cell& network, PipelineOptions options, const Tensors& batch) {

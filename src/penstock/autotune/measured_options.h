@@ -2,6 +2,7 @@
 // limit in bytes needs. Used inside this module only.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,9 +41,11 @@ StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const P
                           const AutotuneOptions& how);
 
 /// The time of forward plus backward of every node of `graph` in seconds, on `sample` (the network's inputs) with
-/// `kernels`: the best of three runs after one warm-up run. Uses the intra-op threads of the calling thread.
+/// `kernels`: the best of three runs after one warm-up run. Calls `at` before each node. Uses the intra-op threads of
+/// the calling thread.
 std::vector<double> measured_times(const Graph& graph, const std::vector<torch::Tensor>& sample,
-                                   const std::shared_ptr<const kernels::KernelSelection>& kernels);
+                                   const std::shared_ptr<const kernels::KernelSelection>& kernels,
+                                   const std::function<void(const Node&)>& at);
 
 /// Returns the partition that minimises the time of the slowest rank, if nodes take `seconds` each and messages take no
 /// time: the name of the first layer of each stage except the first, in the form that plan/partition.h reads. Throws

@@ -79,6 +79,39 @@ void note_damage(std::vector<std::string>& lines, Check&& check) {
   }
 }
 
+/// Whether the name is no longer there, as after a writer has removed the checkpoint. False for a symbolic link that
+/// leads nowhere, which stays where it is, and where the system does not say.
+bool is_gone(const std::string& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() == fs::file_type::not_found;
+}
+
+/// The newest complete checkpoint; nothing if a writer has changed the folder meanwhile. Throws as newest_checkpoint().
+std::optional<NewestCheckpoint> look_for_newest(const std::string& folder, CheckpointCheck check, SystemCalls& calls) {
+  NewestCheckpoint newest;
+  std::optional<std::string> not_readable;  // the problem of the newest that may be whole
+  const std::vector<CheckpointPlace> places = list_checkpoints(folder, calls);
+  for (const CheckpointPlace& place : places) {
+    OpenedCheckpoint opened = open_checkpoint(place.path, calls);
+    if (!opened.checkpoint) {
+      if (is_gone(place.path)) return std::nullopt;
+      if (opened.may_be_whole && !not_readable) not_readable = opened.problem;
+      newest.damaged.push_back(std::move(opened.problem));
+      continue;
+    }
+    std::vector<std::string> lines;
+    if (check == CheckpointCheck::checksums) lines = opened.checkpoint->damage();
+    if (lines.empty()) {
+      newest.checkpoint = std::move(opened.checkpoint);
+      return newest;
+    }
+    newest.damaged.insert(newest.damaged.end(), lines.begin(), lines.end());
+  }
+  if (list_checkpoints(folder, calls) != places) return std::nullopt;
+  if (not_readable) throw NotReadable(*not_readable);
+  return newest;
+}
+
 }  // namespace
 
 std::string checkpoint_name(std::int64_t step, std::int64_t attempt) {
@@ -254,43 +287,6 @@ OpenedCheckpoint open_checkpoint(const std::string& path, SystemCalls& calls) {
   }
   return opened;
 }
-
-namespace {
-
-/// Whether the name is no longer there, as after a writer has removed the checkpoint. False for a symbolic link that
-/// leads nowhere, which stays where it is, and where the system does not say.
-bool is_gone(const std::string& path) {
-  std::error_code ignored;
-  return fs::symlink_status(path, ignored).type() == fs::file_type::not_found;
-}
-
-/// The newest complete checkpoint; nothing if a writer has changed the folder meanwhile. Throws as newest_checkpoint().
-std::optional<NewestCheckpoint> look_for_newest(const std::string& folder, CheckpointCheck check, SystemCalls& calls) {
-  NewestCheckpoint newest;
-  std::optional<std::string> not_readable;  // the problem of the newest that may be whole
-  const std::vector<CheckpointPlace> places = list_checkpoints(folder, calls);
-  for (const CheckpointPlace& place : places) {
-    OpenedCheckpoint opened = open_checkpoint(place.path, calls);
-    if (!opened.checkpoint) {
-      if (is_gone(place.path)) return std::nullopt;
-      if (opened.may_be_whole && !not_readable) not_readable = opened.problem;
-      newest.damaged.push_back(std::move(opened.problem));
-      continue;
-    }
-    std::vector<std::string> lines;
-    if (check == CheckpointCheck::checksums) lines = opened.checkpoint->damage();
-    if (lines.empty()) {
-      newest.checkpoint = std::move(opened.checkpoint);
-      return newest;
-    }
-    newest.damaged.insert(newest.damaged.end(), lines.begin(), lines.end());
-  }
-  if (list_checkpoints(folder, calls) != places) return std::nullopt;
-  if (not_readable) throw NotReadable(*not_readable);
-  return newest;
-}
-
-}  // namespace
 
 NewestCheckpoint newest_checkpoint(const std::string& folder, CheckpointCheck check, SystemCalls& calls) {
   // A writer removes an old one only after it has written a newer one, so that each attempt sees another folder.

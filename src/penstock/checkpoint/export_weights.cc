@@ -81,6 +81,25 @@ std::map<std::string, std::string> metadata_of(const Checkpoint& checkpoint) {
   return {};
 }
 
+/// The number that five digits or more are; 0 for any other text.
+std::int64_t number_of_shard(std::string_view digits) {
+  const bool is_long = digits.size() >= 5 && !digits.starts_with('-');
+  return is_long ? number_of<std::int64_t>(digits).value_or(0) : 0;
+}
+
+/// 2 of "model-00001-of-00002.safetensors", the inverse of shard_name(); 1 for the name of a file that is whole.
+std::int64_t count_of_shards(std::string_view name) {
+  constexpr std::string_view between = "-of-";
+  if (!name.ends_with(suffix)) return 1;
+  name.remove_suffix(suffix.size());
+  const std::size_t of = name.rfind(between);
+  if (of == std::string_view::npos) return 1;
+  const std::string_view begin = name.substr(0, of);
+  const std::size_t dash = begin.rfind('-');
+  if (dash == std::string_view::npos || number_of_shard(begin.substr(dash + 1)) == 0) return 1;
+  return std::max<std::int64_t>(1, number_of_shard(name.substr(of + between.size())));
+}
+
 }  // namespace
 
 void require_outside_of_checkpoints(const std::string& path) {
@@ -125,29 +144,6 @@ std::vector<std::string> export_weights(const Checkpoint& checkpoint, const std:
   for (ReplacementFile& file : files) file.commit();
   return paths;
 }
-
-namespace {
-
-/// The number that five digits or more are; 0 for any other text.
-std::int64_t number_of_shard(std::string_view digits) {
-  const bool is_long = digits.size() >= 5 && !digits.starts_with('-');
-  return is_long ? number_of<std::int64_t>(digits).value_or(0) : 0;
-}
-
-/// 2 of "model-00001-of-00002.safetensors", the inverse of shard_name(); 1 for the name of a file that is whole.
-std::int64_t count_of_shards(std::string_view name) {
-  constexpr std::string_view between = "-of-";
-  if (!name.ends_with(suffix)) return 1;
-  name.remove_suffix(suffix.size());
-  const std::size_t of = name.rfind(between);
-  if (of == std::string_view::npos) return 1;
-  const std::string_view begin = name.substr(0, of);
-  const std::size_t dash = begin.rfind('-');
-  if (dash == std::string_view::npos || number_of_shard(begin.substr(dash + 1)) == 0) return 1;
-  return std::max<std::int64_t>(1, number_of_shard(name.substr(of + between.size())));
-}
-
-}  // namespace
 
 void require_whole_weights(const std::string& path) {
   std::error_code ignored;

@@ -39,6 +39,60 @@ std::string auto_is_zero(std::string& count) {
 
 int chunks_of(const Pipeline& pipeline) { return pipeline.schedule().stage_count() / pipeline.schedule().rank_count(); }
 
+void settle_defaults(JobFlags& flags) {
+  PipelineOptions& pipeline = flags.pipeline;
+  const bool is_auto = pipeline.schedule == "auto";
+  require<ConfigError>(is_auto || flags.weight_gradients != WeightGradients::automatic,
+                       "--weight-gradients auto is found by measuring: pass --schedule auto, or choose stream "
+                       "or fused");
+  if (!flags.weight_gradients) flags.weight_gradients = is_auto ? WeightGradients::automatic : WeightGradients::stream;
+  // The instructions of a plan are fused already.
+  if (!flags.planned) pipeline.weight_gradients = *flags.weight_gradients;
+  const bool is_planned = flags.planned && !flags.planned->kernels.empty();
+  const bool are_tuned = is_planned || (is_auto && has_cpu_kernels());
+  pipeline.kernels = flags.kernels.value_or(are_tuned ? Kernels::tuned : Kernels::fixed);
+  require_kernels(pipeline.kernels);
+  if (flags.planned) pipeline.kernel_selection = flags.planned->kernels;
+  if (pipeline.kernels == Kernels::fixed) pipeline.kernel_selection.clear();
+}
+
+void apply_stages(JobFlags& flags) {
+  if (flags.world.stages != 0) return;
+  const joining::LaunchedAs start = launched(flags);
+  const int replicas = std::max(1, flags.world.replicas);
+  require<ConfigError>(start.size % replicas == 0, "--stages auto: ", start.size,
+                       start.size == 1 ? " process does not" : " processes do not", " divide into ", replicas,
+                       " replicas: start a multiple of ", replicas, " (", start.start, " ", replicas, ")");
+  flags.world.stages = start.size / replicas;
+}
+
+void apply_micro_batch_size(JobFlags& flags) {
+  if (!flags.micro_batch_size) return;
+  const WorldOptions& world = flags.world;
+  const int processes = launched(flags).size;
+  const int inferred = processes > 1 && world.stages > 0 ? processes / world.stages : 1;
+  const int replicas = std::max(1, world.replicas > 0 ? world.replicas : inferred);
+  const std::int64_t share = split(flags.batch_size, {.index = 0, .of = replicas}).size();
+  const std::int64_t count = (share + *flags.micro_batch_size - 1) / *flags.micro_batch_size;
+  flags.pipeline.micro_batches = static_cast<int>(std::max<std::int64_t>(1, count));
+}
+
+void apply_plan(JobFlags& flags) {
+  if (flags.plan.empty()) return;
+  flags.planned = read_file(flags.plan, read_plan);
+  const Plan& plan = *flags.planned;
+  if (plan.time_unit == "ms") flags.planned_ms = plan.prediction.makespan;
+  flags.world.stages = plan.schedule.rank_count();
+  flags.weight_gradients = plan.weight_gradients;
+  flags.pipeline.custom = plan.schedule;
+  flags.pipeline.micro_batches = plan.schedule.micro_batches;
+  flags.pipeline.partition = partition_of(plan);
+}
+
+void check_batch_size(const JobFlags& flags) {
+  require<ConfigError>(flags.batch_size >= 1, "batch-size = ", flags.batch_size, ", but a batch has at least 1 sample");
+}
+
 }  // namespace
 
 void JobFlags::add_to(CLI::App& app) {
@@ -180,64 +234,6 @@ void JobFlags::add_tuning_to(CLI::App& app) {
       ->type_name("DIR|off");
   numbers->add_flag("--tune-again", tune_again, "measure now, and replace what the tuning cache has for this job");
 }
-
-namespace {
-
-void settle_defaults(JobFlags& flags) {
-  PipelineOptions& pipeline = flags.pipeline;
-  const bool is_auto = pipeline.schedule == "auto";
-  require<ConfigError>(is_auto || flags.weight_gradients != WeightGradients::automatic,
-                       "--weight-gradients auto is found by measuring: pass --schedule auto, or choose stream "
-                       "or fused");
-  if (!flags.weight_gradients) flags.weight_gradients = is_auto ? WeightGradients::automatic : WeightGradients::stream;
-  // The instructions of a plan are fused already.
-  if (!flags.planned) pipeline.weight_gradients = *flags.weight_gradients;
-  const bool is_planned = flags.planned && !flags.planned->kernels.empty();
-  const bool are_tuned = is_planned || (is_auto && has_cpu_kernels());
-  pipeline.kernels = flags.kernels.value_or(are_tuned ? Kernels::tuned : Kernels::fixed);
-  require_kernels(pipeline.kernels);
-  if (flags.planned) pipeline.kernel_selection = flags.planned->kernels;
-  if (pipeline.kernels == Kernels::fixed) pipeline.kernel_selection.clear();
-}
-
-void apply_stages(JobFlags& flags) {
-  if (flags.world.stages != 0) return;
-  const joining::LaunchedAs start = launched(flags);
-  const int replicas = std::max(1, flags.world.replicas);
-  require<ConfigError>(start.size % replicas == 0, "--stages auto: ", start.size,
-                       start.size == 1 ? " process does not" : " processes do not", " divide into ", replicas,
-                       " replicas: start a multiple of ", replicas, " (", start.start, " ", replicas, ")");
-  flags.world.stages = start.size / replicas;
-}
-
-void apply_micro_batch_size(JobFlags& flags) {
-  if (!flags.micro_batch_size) return;
-  const WorldOptions& world = flags.world;
-  const int processes = launched(flags).size;
-  const int inferred = processes > 1 && world.stages > 0 ? processes / world.stages : 1;
-  const int replicas = std::max(1, world.replicas > 0 ? world.replicas : inferred);
-  const std::int64_t share = split(flags.batch_size, {.index = 0, .of = replicas}).size();
-  const std::int64_t count = (share + *flags.micro_batch_size - 1) / *flags.micro_batch_size;
-  flags.pipeline.micro_batches = static_cast<int>(std::max<std::int64_t>(1, count));
-}
-
-void apply_plan(JobFlags& flags) {
-  if (flags.plan.empty()) return;
-  flags.planned = read_file(flags.plan, read_plan);
-  const Plan& plan = *flags.planned;
-  if (plan.time_unit == "ms") flags.planned_ms = plan.prediction.makespan;
-  flags.world.stages = plan.schedule.rank_count();
-  flags.weight_gradients = plan.weight_gradients;
-  flags.pipeline.custom = plan.schedule;
-  flags.pipeline.micro_batches = plan.schedule.micro_batches;
-  flags.pipeline.partition = partition_of(plan);
-}
-
-void check_batch_size(const JobFlags& flags) {
-  require<ConfigError>(flags.batch_size >= 1, "batch-size = ", flags.batch_size, ", but a batch has at least 1 sample");
-}
-
-}  // namespace
 
 void settle(JobFlags& flags) {
   apply_plan(flags);

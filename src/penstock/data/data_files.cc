@@ -35,7 +35,6 @@ std::vector<std::uint8_t> read_whole_file(const std::string& path, std::size_t m
                      file.gcount(), " of its ", bytes.size(), " bytes");
   return bytes;
 }
-
 namespace {
 
 /// Appends `folder` and its parents up to the root.
@@ -45,22 +44,6 @@ void add_with_parents(const std::filesystem::path& folder, std::vector<std::file
     if (at == at.parent_path()) break;
   }
 }
-
-}  // namespace
-
-std::string find_data(const std::string& set) {
-  if (const char* chosen = std::getenv("PENSTOCK_DATA"); chosen && *chosen != '\0') return chosen;
-  std::vector<std::filesystem::path> above;
-  std::error_code code;  // ignored: an unreadable folder counts as absent
-  if (const auto here = std::filesystem::current_path(code); !code) add_with_parents(here, above);
-  if (const auto program = std::filesystem::read_symlink("/proc/self/exe", code); !code)
-    add_with_parents(program.parent_path(), above);
-  for (const std::filesystem::path& folder : above)
-    if (std::filesystem::is_directory(folder / "data" / set, code)) return (folder / "data").string();
-  return "data";
-}
-
-namespace {
 
 constexpr std::uint8_t kUnsignedByte = 0x08;
 /// The largest expansion factor of deflate, which bounds the content of a gzip file by its size.
@@ -177,6 +160,18 @@ std::size_t count_bytes(const std::vector<std::int64_t>& shape, const std::strin
 }
 
 }  // namespace
+
+std::string find_data(const std::string& set) {
+  if (const char* chosen = std::getenv("PENSTOCK_DATA"); chosen && *chosen != '\0') return chosen;
+  std::vector<std::filesystem::path> above;
+  std::error_code code;  // ignored: an unreadable folder counts as absent
+  if (const auto here = std::filesystem::current_path(code); !code) add_with_parents(here, above);
+  if (const auto program = std::filesystem::read_symlink("/proc/self/exe", code); !code)
+    add_with_parents(program.parent_path(), above);
+  for (const std::filesystem::path& folder : above)
+    if (std::filesystem::is_directory(folder / "data" / set, code)) return (folder / "data").string();
+  return "data";
+}
 
 IdxArray parse_idx(std::span<const std::uint8_t> raw, const std::string& name, const IdxLimits& limits) {
   IdxContent content(raw, name);

@@ -71,38 +71,6 @@ torch::Tensor tensor_of(IdxArray images) {
       pixels->data(), {images.shape[0], 1, images.shape[1], images.shape[2]}, [pixels](void*) {}, torch::kUInt8);
 }
 
-}  // namespace
-
-ImageSet load_mnist(const std::string& directory, DataPart part) {
-  const Paths paths = find_mnist(directory, part == DataPart::train ? kTrain : kTest);
-  IdxArray images = read_with_rank(paths.images, 3);
-  const IdxArray labels = read_with_rank(paths.labels, 1);
-  const std::int64_t count = images.shape[0];
-  require<DataError>(count == labels.shape[0], "'", paths.images, "' has ", count, " images and '", paths.labels, "' ",
-                     labels.shape[0], " labels: they belong to different sets");
-  require<DataError>(!images.bytes.empty(), "'", paths.images, "' has no pixels: ", count, " images of ",
-                     images.shape[1], " x ", images.shape[2]);
-
-  ImageSet set;
-  set.mean = {kMnistMean};
-  set.std = {kMnistStd};
-  set.images = tensor_of(std::move(images));
-  set.labels = torch::empty({count}, torch::kInt64);
-  auto* label = set.labels.data_ptr<std::int64_t>();
-  for (std::size_t i = 0; i < labels.bytes.size(); ++i) {
-    require<DataError>(labels.bytes[i] < kDigits, "'", paths.labels, "' says that sample ", i, " shows a ",
-                       int{labels.bytes[i]}, ": digits are below ", kDigits);
-    label[i] = labels.bytes[i];
-  }
-  return set;
-}
-
-Loader mnist(const std::string& directory, const LoaderOptions& options) {
-  return Loader(load_mnist(directory, DataPart::train), options);
-}
-
-namespace {
-
 constexpr std::size_t kMaxBytes = std::size_t{1} << 30;  // the whole set has 184 MB in 6 files
 
 /// Files of `folder` called `stem`*.bin, by name: data_batch_1.bin before data_batch_2.bin.
@@ -142,6 +110,34 @@ std::vector<std::string> find_cifar10(const std::string& directory, DataPart par
 }
 
 }  // namespace
+
+ImageSet load_mnist(const std::string& directory, DataPart part) {
+  const Paths paths = find_mnist(directory, part == DataPart::train ? kTrain : kTest);
+  IdxArray images = read_with_rank(paths.images, 3);
+  const IdxArray labels = read_with_rank(paths.labels, 1);
+  const std::int64_t count = images.shape[0];
+  require<DataError>(count == labels.shape[0], "'", paths.images, "' has ", count, " images and '", paths.labels, "' ",
+                     labels.shape[0], " labels: they belong to different sets");
+  require<DataError>(!images.bytes.empty(), "'", paths.images, "' has no pixels: ", count, " images of ",
+                     images.shape[1], " x ", images.shape[2]);
+
+  ImageSet set;
+  set.mean = {kMnistMean};
+  set.std = {kMnistStd};
+  set.images = tensor_of(std::move(images));
+  set.labels = torch::empty({count}, torch::kInt64);
+  auto* label = set.labels.data_ptr<std::int64_t>();
+  for (std::size_t i = 0; i < labels.bytes.size(); ++i) {
+    require<DataError>(labels.bytes[i] < kDigits, "'", paths.labels, "' says that sample ", i, " shows a ",
+                       int{labels.bytes[i]}, ": digits are below ", kDigits);
+    label[i] = labels.bytes[i];
+  }
+  return set;
+}
+
+Loader mnist(const std::string& directory, const LoaderOptions& options) {
+  return Loader(load_mnist(directory, DataPart::train), options);
+}
 
 ImageSet load_cifar10(const std::string& directory, DataPart part) {
   const std::vector<std::string> paths = find_cifar10(directory, part);

@@ -10,10 +10,6 @@
 namespace penstock::layers {
 using namespace kernels;
 
-// y = x w^T + b with x [..., in], w [out, in], y [..., out]:
-//   I  dx = dy w
-//   W  dw = dy^T x, db = sum of dy's rows
-
 namespace {
 
 /// stacked() that keeps the memory order of the rows.
@@ -23,6 +19,9 @@ torch::Tensor stacked_rows(Tensors rows) {
   return torch::cat(rows, 1).t();
 }
 
+/// y = x w^T + b with x [..., in], w [out, in], y [..., out]:
+///   I  dx = dy w
+///   W  dw = dy^T x, db = sum of dy's rows
 class SplitLinear : public SplitLayer {
  public:
   SplitLinear(const LayerCall& call, const torch::nn::LinearImpl& module, Gradients& gradients)
@@ -67,24 +66,6 @@ class SplitLinear : public SplitLayer {
   }
 };
 
-}  // namespace
-
-torch::Tensor run_linear(LinearKernel kernel, const torch::Tensor& x, const WeightAndBias& parameters) {
-  const auto& [weight, bias] = parameters;
-  return kernel == LinearKernel::library ? torch::linear(x, weight, bias) : tuned_linear(kernel, x, weight, bias);
-}
-
-torch::Tensor linear_input_gradient(LinearKernel kernel, const torch::Tensor& dy, const torch::Tensor& weight) {
-  return kernel == LinearKernel::library ? dy.matmul(weight) : tuned_linear_input_gradient(kernel, dy, weight);
-}
-
-// Convolutions in one, two and three dimensions with explicit zero padding: x [n, in, ...], w [out, in/groups, ...],
-// y [n, out, ...]; a single sample may lack the dimension n. Computed by LibTorch's kernels, with one half of the
-// backward pass at a time; with a tuned selection, in two dimensions and on the CPU, by its kernels, on channels-last
-// images.
-
-namespace {
-
 struct Window {
   std::vector<std::int64_t> stride, padding, dilation;
   std::int64_t groups = 1;
@@ -110,6 +91,10 @@ ConvolutionShape shape_of(const torch::Tensor& weight, const Window& window, con
           {{weight.size(2), weight.size(3)}, pair(window.stride), pair(window.padding), pair(window.dilation)}};
 }
 
+/// Convolutions in one, two and three dimensions with explicit zero padding: x [n, in, ...], w [out, in/groups, ...],
+/// y [n, out, ...]; a single sample may lack the dimension n. Computed by LibTorch's kernels, with one half of the
+/// backward pass at a time; with a tuned selection, in two dimensions and on the CPU, by its kernels, on channels-last
+/// images.
 class SplitConvolution : public SplitLayer {
  public:
   SplitConvolution(const LayerCall& call, const WeightAndBias& parameters, Window window, Gradients& gradients)
@@ -220,19 +205,8 @@ std::unique_ptr<SplitLayer> split_as(const LayerCall& call, Gradients& gradients
                                             gradients);
 }
 
-}  // namespace
-
-std::optional<ConvolutionShape> tunable_shape(const torch::nn::Conv2dImpl& module, const torch::Tensor& x) {
-  const std::optional<Window> window = window_of<2>(module);
-  if (!window || window->groups != 1 || !x.device().is_cpu()) return std::nullopt;
-  return shape_of(module.weight, *window, x);
-}
-
-// y = the rows of w with the indices x: x [...] integers, w [rows, width], y [..., width]. x has no gradient: the whole
-// backward pass is W.
-
-namespace {
-
+/// y = the rows of w with the indices x: x [...] integers, w [rows, width], y [..., width]. x has no gradient: the whole
+/// backward pass is W.
 class SplitEmbedding : public SplitLayer {
  public:
   SplitEmbedding(const LayerCall& call, const torch::nn::EmbeddingImpl& module, Gradients& gradients)
@@ -270,6 +244,21 @@ std::unique_ptr<SplitLayer> split_embedding(const LayerCall& call, Gradients& gr
 }
 
 }  // namespace
+
+torch::Tensor run_linear(LinearKernel kernel, const torch::Tensor& x, const WeightAndBias& parameters) {
+  const auto& [weight, bias] = parameters;
+  return kernel == LinearKernel::library ? torch::linear(x, weight, bias) : tuned_linear(kernel, x, weight, bias);
+}
+
+torch::Tensor linear_input_gradient(LinearKernel kernel, const torch::Tensor& dy, const torch::Tensor& weight) {
+  return kernel == LinearKernel::library ? dy.matmul(weight) : tuned_linear_input_gradient(kernel, dy, weight);
+}
+
+std::optional<ConvolutionShape> tunable_shape(const torch::nn::Conv2dImpl& module, const torch::Tensor& x) {
+  const std::optional<Window> window = window_of<2>(module);
+  if (!window || window->groups != 1 || !x.device().is_cpu()) return std::nullopt;
+  return shape_of(module.weight, *window, x);
+}
 
 std::unique_ptr<SplitLayer> split_layer(const LayerCall& call, Gradients& gradients) {
   if (const auto* linear = splittable<torch::nn::LinearImpl>(call))

@@ -15,6 +15,11 @@ void set(const Autocast& wanted) {
   at::autocast::set_autocast_dtype(wanted.device, wanted.type);
 }
 
+struct Unseen : c10::MemoryReportingInfoBase {
+  void reportMemoryUsage(void*, std::int64_t, std::size_t, std::size_t, c10::Device) override {}
+  bool memoryProfilingEnabled() const override { return false; }
+};
+
 }  // namespace
 
 Autocast Autocast::current(c10::DeviceType device) {
@@ -48,15 +53,6 @@ AutocastGuard::~AutocastGuard() {
   set(before_);
   at::autocast::set_autocast_cache_enabled(cached_before_);
 }
-
-namespace {
-
-struct Unseen : c10::MemoryReportingInfoBase {
-  void reportMemoryUsage(void*, std::int64_t, std::size_t, std::size_t, c10::Device) override {}
-  bool memoryProfilingEnabled() const override { return false; }
-};
-
-}  // namespace
 
 Uncounted::Uncounted() : guard_(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Unseen>()) {}
 

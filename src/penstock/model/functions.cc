@@ -55,6 +55,65 @@ Value on_two(const char* name, const Value& a, const Value& b, F f) {
   return apply_with_constants(name, [f](const Tensors& x) { return f(x[0], x[1]); }, {a, b});
 }
 
+/// The sizes of a value while the network was traced, from which a function finds the number of samples.
+using TracedSizes = std::optional<Sizes>;
+
+/// The number of samples in `input`, whose shape was `traced`. Throws ScheduleError if the shapes are incompatible.
+std::int64_t samples_in(const torch::Tensor& input, const Sizes& traced, const std::string& user) {
+  std::int64_t samples = 0;
+  bool fits = input.dim() == static_cast<std::int64_t>(traced.size());
+  for (std::size_t d = 0; fits && d < traced.size(); ++d) {
+    const std::int64_t size = input.size(static_cast<std::int64_t>(d)), factor = traced[d].factor();
+    fits = traced[d].is_number() ? size == factor : size % factor == 0;
+    if (fits && !traced[d].is_number()) samples = size / factor;
+  }
+  const std::string expected = listed(traced, ", ", [](const Size& size) {
+    return size.is_number() ? say(size.factor()) : size.factor() == 1 ? "n" : say(size.factor(), "n");
+  });
+  require<ScheduleError>(fits, user, " is given a value of shape ", input.sizes(),
+                         ", but the network was traced with a sample "
+                         "that makes it [",
+                         expected,
+                         "]: only the number of samples n may change; put what works on other "
+                         "shapes into penstock::apply(name, function, {values})");
+  return samples;
+}
+
+std::vector<std::int64_t> sizes_for(const torch::Tensor& input, const Sizes& sizes, const TracedSizes& traced,
+                                    const std::string& user) {
+  const std::int64_t samples = traced ? samples_in(input, *traced, user) : 0;
+  std::vector<std::int64_t> numbers;
+  for (const Size& size : sizes) numbers.push_back(size.is_number() ? size.factor() : size.factor() * samples);
+  return numbers;
+}
+
+bool has_samples(const Sizes& sizes) {
+  return std::any_of(sizes.begin(), sizes.end(), [](const Size& size) { return !size.is_number(); });
+}
+
+Value shaped(const char* name, const Value& value, const Sizes& sizes,
+             const std::function<torch::Tensor(const torch::Tensor&, const std::vector<std::int64_t>&)>& shape) {
+  TracedSizes traced;
+  if (has_samples(sizes)) {
+    traced = value.sizes();
+    require<ScheduleError>(has_samples(*traced), name,
+                           " is given the number of samples, but its value has no dimension of "
+                           "samples: put this into penstock::apply(name, function, {values})");
+  }
+  const std::string user = name;
+  return apply(
+      name, [=](const Tensors& x) { return shape(x[0], sizes_for(x[0], sizes, traced, user)); }, Values{value});
+}
+
+/// Splits into a number of parts that is known while the network is traced.
+Values parts_of(const char* name, const Value& value, std::int64_t dimension, std::int64_t size) {
+  const auto whole = static_cast<std::int64_t>(value.size(dimension));
+  require<ScheduleError>(size > 0, name, " into parts of size ", size, ": pass at least 1");
+  return apply(
+      name, [=](const Tensors& x) { return x[0].split(size, dimension); }, Values{value},
+      static_cast<int>((whole + size - 1) / size));
+}
+
 }  // namespace
 
 Value flatten(const Value& input, std::int64_t start) {
@@ -207,69 +266,6 @@ Value uniform_like(const Value& input, const RandomLikeOptions& options) {
 }
 
 // The part of Value that resembles torch::Tensor: its shape and its methods.
-
-namespace {
-
-/// The sizes of a value while the network was traced, from which a function finds the number of samples.
-using TracedSizes = std::optional<Sizes>;
-
-/// The number of samples in `input`, whose shape was `traced`. Throws ScheduleError if the shapes are incompatible.
-std::int64_t samples_in(const torch::Tensor& input, const Sizes& traced, const std::string& user) {
-  std::int64_t samples = 0;
-  bool fits = input.dim() == static_cast<std::int64_t>(traced.size());
-  for (std::size_t d = 0; fits && d < traced.size(); ++d) {
-    const std::int64_t size = input.size(static_cast<std::int64_t>(d)), factor = traced[d].factor();
-    fits = traced[d].is_number() ? size == factor : size % factor == 0;
-    if (fits && !traced[d].is_number()) samples = size / factor;
-  }
-  const std::string expected = listed(traced, ", ", [](const Size& size) {
-    return size.is_number() ? say(size.factor()) : size.factor() == 1 ? "n" : say(size.factor(), "n");
-  });
-  require<ScheduleError>(fits, user, " is given a value of shape ", input.sizes(),
-                         ", but the network was traced with a sample "
-                         "that makes it [",
-                         expected,
-                         "]: only the number of samples n may change; put what works on other "
-                         "shapes into penstock::apply(name, function, {values})");
-  return samples;
-}
-
-std::vector<std::int64_t> sizes_for(const torch::Tensor& input, const Sizes& sizes, const TracedSizes& traced,
-                                    const std::string& user) {
-  const std::int64_t samples = traced ? samples_in(input, *traced, user) : 0;
-  std::vector<std::int64_t> numbers;
-  for (const Size& size : sizes) numbers.push_back(size.is_number() ? size.factor() : size.factor() * samples);
-  return numbers;
-}
-
-bool has_samples(const Sizes& sizes) {
-  return std::any_of(sizes.begin(), sizes.end(), [](const Size& size) { return !size.is_number(); });
-}
-
-Value shaped(const char* name, const Value& value, const Sizes& sizes,
-             const std::function<torch::Tensor(const torch::Tensor&, const std::vector<std::int64_t>&)>& shape) {
-  TracedSizes traced;
-  if (has_samples(sizes)) {
-    traced = value.sizes();
-    require<ScheduleError>(has_samples(*traced), name,
-                           " is given the number of samples, but its value has no dimension of "
-                           "samples: put this into penstock::apply(name, function, {values})");
-  }
-  const std::string user = name;
-  return apply(
-      name, [=](const Tensors& x) { return shape(x[0], sizes_for(x[0], sizes, traced, user)); }, Values{value});
-}
-
-/// Splits into a number of parts that is known while the network is traced.
-Values parts_of(const char* name, const Value& value, std::int64_t dimension, std::int64_t size) {
-  const auto whole = static_cast<std::int64_t>(value.size(dimension));
-  require<ScheduleError>(size > 0, name, " into parts of size ", size, ": pass at least 1");
-  return apply(
-      name, [=](const Tensors& x) { return x[0].split(size, dimension); }, Values{value},
-      static_cast<int>((whole + size - 1) / size));
-}
-
-}  // namespace
 
 Sizes Value::sizes() const {
   if (is_symbolic()) return tracer_->shape_of(*this).sizes;

@@ -67,12 +67,6 @@ struct Registered {
   }
 } registered;
 
-}  // namespace
-
-TorchDraws::TorchDraws() : guard_(draws_key) {}
-
-namespace {
-
 /// The state of a guard. Guards can be nested: a call may run another pipeline.
 struct Level {
   const RandomPlace* place = nullptr;
@@ -95,6 +89,8 @@ std::mutex& mutex_of(c10::Device device) {
 }
 
 }  // namespace
+
+TorchDraws::TorchDraws() : guard_(draws_key) {}
 
 // FNV-1a of the call's name, the step and the seed.
 std::uint64_t key_of(const RandomPlace& place, std::uint64_t draw) {

@@ -26,6 +26,38 @@ void check_partition(const Graph& graph, const std::vector<StageId>& stage_of_no
   }
 }
 
+const char* kind(const Node& node) { return node.is_layer() ? "layer" : "function"; }
+
+const Node* first_annotated(const Graph& graph) {
+  const auto found = std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.stage; });
+  return found == graph.nodes.end() ? nullptr : &*found;
+}
+
+/// For each node, whether it depends on no graph input.
+std::vector<bool> find_rootless(const Graph& graph) {
+  std::vector<bool> rootless;
+  for (const Node& node : graph.nodes)
+    rootless.push_back(std::all_of(node.inputs.begin(), node.inputs.end(), [&](const ValueRef& input) {
+      return !input.is_graph_input() && rootless[static_cast<std::size_t>(input.node)];
+    }));
+  return rootless;
+}
+
+/// Gives nodes that depend on no graph input and have no annotation the stage of their first user: on an earlier stage,
+/// the value of a raw parameter would have to be sent with every micro-batch.
+void follow_users(const Graph& graph, const std::vector<bool>& rootless, int stages,
+                  std::vector<StageId>& stage_of_node) {
+  std::vector<StageId> first_user(graph.nodes.size(), StageId(stages - 1));
+  for (std::size_t n = graph.nodes.size(); n-- > 0;) {
+    if (rootless[n] && !graph.nodes[n].stage) stage_of_node[n] = first_user[n];
+    for (const ValueRef& input : graph.nodes[n].inputs) {
+      if (input.is_graph_input()) continue;
+      StageId& first = first_user[static_cast<std::size_t>(input.node)];
+      first = std::min(first, stage_of_node[n]);
+    }
+  }
+}
+
 }  // namespace
 
 StagedGraph partition_graph(Graph graph, std::vector<StageId> stage_of_node, int stages) {
@@ -73,42 +105,6 @@ StagedGraph partition_graph(Graph graph, std::vector<StageId> stage_of_node, int
   staged.stage_of_node = std::move(stage_of_node);
   return staged;
 }
-
-namespace {
-
-const char* kind(const Node& node) { return node.is_layer() ? "layer" : "function"; }
-
-const Node* first_annotated(const Graph& graph) {
-  const auto found = std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.stage; });
-  return found == graph.nodes.end() ? nullptr : &*found;
-}
-
-/// For each node, whether it depends on no graph input.
-std::vector<bool> find_rootless(const Graph& graph) {
-  std::vector<bool> rootless;
-  for (const Node& node : graph.nodes)
-    rootless.push_back(std::all_of(node.inputs.begin(), node.inputs.end(), [&](const ValueRef& input) {
-      return !input.is_graph_input() && rootless[static_cast<std::size_t>(input.node)];
-    }));
-  return rootless;
-}
-
-/// Gives nodes that depend on no graph input and have no annotation the stage of their first user: on an earlier stage,
-/// the value of a raw parameter would have to be sent with every micro-batch.
-void follow_users(const Graph& graph, const std::vector<bool>& rootless, int stages,
-                  std::vector<StageId>& stage_of_node) {
-  std::vector<StageId> first_user(graph.nodes.size(), StageId(stages - 1));
-  for (std::size_t n = graph.nodes.size(); n-- > 0;) {
-    if (rootless[n] && !graph.nodes[n].stage) stage_of_node[n] = first_user[n];
-    for (const ValueRef& input : graph.nodes[n].inputs) {
-      if (input.is_graph_input()) continue;
-      StageId& first = first_user[static_cast<std::size_t>(input.node)];
-      first = std::min(first, stage_of_node[n]);
-    }
-  }
-}
-
-}  // namespace
 
 std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAdvice& advice) {
   require<ScheduleError>(stages >= 1, "a pipeline has at least one stage, not ", stages);

@@ -50,6 +50,22 @@ Size smallest_largest(const std::vector<LayerSize>& layers, int stages) {
   return low;
 }
 
+/// "0 layer1, 1 relu1, 2 layer2", shortened if there are many.
+std::string listed(const std::vector<LayerSize>& layers) {
+  constexpr std::size_t most = 60;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(layers.size(), most); ++i)
+    text += say(i > 0 ? ", " : "", i, " ", layers[i].name);
+  return layers.size() > most ? say(text, ", ... ", layers.size() - 1, " ", layers.back().name) : text;
+}
+
+std::optional<std::size_t> find_layer(std::string_view name, const std::vector<LayerSize>& layers) {
+  const auto named = std::find_if(layers.begin(), layers.end(), [&](const auto& layer) { return layer.name == name; });
+  if (named != layers.end()) return static_cast<std::size_t>(named - layers.begin());
+  const auto number = number_of<std::size_t>(name);
+  return number && *number < layers.size() ? number : std::nullopt;
+}
+
 }  // namespace
 
 Partition partition_by_parameters(const std::vector<LayerSize>& layers, int stages) {
@@ -119,26 +135,6 @@ const char* to_string(PartitionKind kind) {
   }
   return "";
 }
-
-namespace {
-
-/// "0 layer1, 1 relu1, 2 layer2", shortened if there are many.
-std::string listed(const std::vector<LayerSize>& layers) {
-  constexpr std::size_t most = 60;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(layers.size(), most); ++i)
-    text += say(i > 0 ? ", " : "", i, " ", layers[i].name);
-  return layers.size() > most ? say(text, ", ... ", layers.size() - 1, " ", layers.back().name) : text;
-}
-
-std::optional<std::size_t> find_layer(std::string_view name, const std::vector<LayerSize>& layers) {
-  const auto named = std::find_if(layers.begin(), layers.end(), [&](const auto& layer) { return layer.name == name; });
-  if (named != layers.end()) return static_cast<std::size_t>(named - layers.begin());
-  const auto number = number_of<std::size_t>(name);
-  return number && *number < layers.size() ? number : std::nullopt;
-}
-
-}  // namespace
 
 Partition partition_layers(std::string_view partition, const std::vector<LayerSize>& layers, int stages) {
   if (partition == "parameters") return partition_by_parameters(layers, stages);

@@ -70,6 +70,15 @@ void require_whole(const Plan& plan) {
   validate(plan.schedule).require_ok(plan.schedule);
 }
 
+constexpr std::string_view tuning_file = "the tuning file";
+constexpr const char* tuning_key = "penstock_tuning";
+constexpr int tuning_version = 1;
+
+MeasuredCandidate read_step(const StrictValue& step) {
+  step.require_members({"candidate", "ms"});
+  return {step["candidate"].text(), step["ms"].amount()};
+}
+
 }  // namespace
 
 std::string partition_of(const Plan& plan) {
@@ -113,19 +122,6 @@ std::string write_plan(const Plan& plan) {
   require<DataError>(read_plan(text) == plan, "this plan has values that a plan file cannot represent");
   return text;
 }
-
-namespace {
-
-constexpr std::string_view tuning_file = "the tuning file";
-constexpr const char* tuning_key = "penstock_tuning";
-constexpr int tuning_version = 1;
-
-MeasuredCandidate read_step(const StrictValue& step) {
-  step.require_members({"candidate", "ms"});
-  return {step["candidate"].text(), step["ms"].amount()};
-}
-
-}  // namespace
 
 TuningRecord read_tuning_record(std::string_view text) {
   const nlohmann::json document = parse_strictly(text, tuning_file);

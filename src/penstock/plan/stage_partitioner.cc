@@ -159,15 +159,11 @@ FoundPartition StagePartitioner::fastest_where(const Pace& pace, const std::vect
   return {std::move(even.stages), fast.cost, fast.exact && even.exact};
 }
 
-const FoundPartition& StagePartitioner::fastest_without_cap(const Pace& pace) {
-  const auto known = fastest_.find(pace);
-  if (known != fastest_.end()) return known->second;
-  return fastest_.emplace(pace, fastest_where(pace, nullptr, {})).first->second;
-}
-
 std::optional<StagePartition> StagePartitioner::fastest(const Schedule& schedule) {
   const Pace pace = pace_of(schedule);
-  const FoundPartition& free = fastest_without_cap(pace);
+  auto known = fastest_.find(pace);
+  if (known == fastest_.end()) known = fastest_.emplace(pace, fastest_where(pace, nullptr, {})).first;
+  const FoundPartition& free = known->second;
   if (!costs_.memory_cap_bytes && !activation_limit_)
     return StagePartition{PartitionKind::time, free.exact, free.stages};
   const std::vector<LiveContexts> live = live_contexts(schedule, sums_.weight_share());

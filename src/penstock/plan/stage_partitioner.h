@@ -47,7 +47,6 @@ class StagePartitioner {
   };
 
   Pace pace_of(const Schedule& schedule) const;
-  const FoundPartition& fastest_without_cap(const Pace& pace);
   FoundPartition fastest_where(const Pace& pace, const std::vector<LiveContexts>* live,
                                const std::vector<Stages>& known) const;
   double rank_time(const Pace& pace, Rank rank, std::span<const LayerRange> stages) const;
@@ -60,8 +59,8 @@ class StagePartitioner {
 
   const LayerCosts& costs_;
   const LayerSums& sums_;
-  std::optional<double> activation_limit_;  // bytes per rank
-  std::map<Pace, FoundPartition> fastest_;
+  std::optional<double> activation_limit_;            // bytes per rank
+  std::map<Pace, FoundPartition> fastest_;            // where nothing limits memory
   std::map<int, std::vector<StagePartition>> fixed_;  // uniform and parameters, by number of stages
 };
 

@@ -37,25 +37,6 @@ std::vector<std::size_t> parts(const Links& links, std::size_t stages, StageOf&&
   return first;
 }
 
-}  // namespace
-
-Link link_of(const Instruction& message) {
-  const bool at_producer = message.op() == Op::send_forward || message.op() == Op::recv_backward;
-  const bool gradient = message.op() == Op::send_backward || message.op() == Op::recv_backward;
-  return at_producer ? Link{message.stage(), message.peer(), gradient}
-                     : Link{message.peer(), message.stage(), gradient};
-}
-
-std::string to_string(const Link& link) { return say(link.from.value(), ">", link.to.value()); }
-
-Links chain(int stages) {
-  Links links;
-  for (StageId s(0); s.value() + 1 < stages; s = s.next()) links.push_back({s, s.next()});
-  return links;
-}
-
-namespace {
-
 Links message_links(const Schedule& schedule) {
   const int stages = schedule.stage_count();
   Links links;
@@ -90,6 +71,21 @@ bool is_on_one_rank(const Link& link, const Schedule& schedule) {
 }
 
 }  // namespace
+
+Link link_of(const Instruction& message) {
+  const bool at_producer = message.op() == Op::send_forward || message.op() == Op::recv_backward;
+  const bool gradient = message.op() == Op::send_backward || message.op() == Op::recv_backward;
+  return at_producer ? Link{message.stage(), message.peer(), gradient}
+                     : Link{message.peer(), message.stage(), gradient};
+}
+
+std::string to_string(const Link& link) { return say(link.from.value(), ">", link.to.value()); }
+
+Links chain(int stages) {
+  Links links;
+  for (StageId s(0); s.value() + 1 < stages; s = s.next()) links.push_back({s, s.next()});
+  return links;
+}
 
 Links executed_links(const Schedule& schedule) {
   return with_neighbours(message_links(schedule), schedule,

@@ -98,6 +98,12 @@ void require_within(const Schedule& schedule, const MemoryLimit& limit, const St
                         "' holds ", peaks.contexts[fullest.rank], " there: ", way_out));
 }
 
+bool exceeds_everywhere(const std::vector<double>& a, const std::vector<double>& b) {
+  for (std::size_t k = 0; k < a.size(); ++k)
+    if (a[k] < b[k]) return false;
+  return a != b;
+}
+
 }  // namespace
 
 MemoryLimit parse_memory_limit(std::string_view text) {
@@ -193,16 +199,6 @@ void require_within_limit(const Schedule& schedule, const MemoryLimit& limit, co
   require_memory_limit(limit, costs);
   require_within(schedule, limit, costs, peaks_of(schedule, limit, costs));
 }
-
-namespace {
-
-bool exceeds_everywhere(const std::vector<double>& a, const std::vector<double>& b) {
-  for (std::size_t k = 0; k < a.size(); ++k)
-    if (a[k] < b[k]) return false;
-  return a != b;
-}
-
-}  // namespace
 
 std::vector<LiveContexts> live_contexts(const Schedule& schedule, double weight_share) {
   struct Held {

@@ -17,6 +17,43 @@ std::size_t table_entry_of(const Event& arrival, const Dependencies& dependencie
                      arrival.kind == EventKind::arrived_forward ? Direction::forward : Direction::backward);
 }
 
+/// The event that is the take with this number.
+Event event_of_take(const Channel& channel, std::size_t take, const Dependencies& dependencies) {
+  const auto message = static_cast<std::size_t>(channel.takes[take]);
+  Event event;
+  dependencies.for_each_given(channel.receive(channel.messages[message]), [&](const Event& given) { event = given; });
+  return event;
+}
+
+/// The instruction that takes the message with this arrival.
+std::optional<GridCell> find_taker(const Schedule& schedule, const Dependencies& dependencies, const Event& arrival) {
+  return find_instruction(schedule, [&](const Instruction& instruction) {
+    bool takes = false;
+    if (is_compute(instruction.op()))
+      dependencies.for_each_predecessor(instruction, [&](const Event& event) { takes = takes || event == arrival; });
+    return takes;
+  });
+}
+
+/// A take that comes so early that its message's receive would be posted after it.
+std::optional<Violation> find_early_take(const Schedule& schedule, const Dependencies& dependencies,
+                                         const std::vector<Channel>& channels, int posts) {
+  for (const Channel& channel : channels) {
+    if (channel.order_posts <= posts) continue;
+    std::size_t take = 0;
+    while (channel.takes[take] - static_cast<int>(take) < posts) ++take;
+    const ChannelMessage& message = channel.messages[static_cast<std::size_t>(channel.takes[take])];
+    const std::optional<GridCell> cell = find_taker(schedule, dependencies, event_of_take(channel, take, dependencies));
+    const Instruction& taker = schedule.orders[cell->rank.index()][static_cast<std::size_t>(cell->position)];
+    return Violation{
+        say(to_string(taker), " on rank ", cell->rank.value(), " needs ", to_string(channel.receive(message)),
+            ", message ", channel.takes[take], " of ", to_string(channel), ", after ", take, " others: with ",
+            counted(posts, "post"), " its receive is not posted yet, the channel needs ", channel.order_posts),
+        cell};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::size_t table_entry(const Instruction& message, const Dependencies& dependencies) {
@@ -105,47 +142,6 @@ Violation deadlock(const Schedule& schedule, const Reach& progress, const Waitin
   }
   return {reason, stuck};
 }
-
-namespace {
-
-/// The event that is the take with this number.
-Event event_of_take(const Channel& channel, std::size_t take, const Dependencies& dependencies) {
-  const auto message = static_cast<std::size_t>(channel.takes[take]);
-  Event event;
-  dependencies.for_each_given(channel.receive(channel.messages[message]), [&](const Event& given) { event = given; });
-  return event;
-}
-
-/// The instruction that takes the message with this arrival.
-std::optional<GridCell> find_taker(const Schedule& schedule, const Dependencies& dependencies, const Event& arrival) {
-  return find_instruction(schedule, [&](const Instruction& instruction) {
-    bool takes = false;
-    if (is_compute(instruction.op()))
-      dependencies.for_each_predecessor(instruction, [&](const Event& event) { takes = takes || event == arrival; });
-    return takes;
-  });
-}
-
-/// A take that comes so early that its message's receive would be posted after it.
-std::optional<Violation> find_early_take(const Schedule& schedule, const Dependencies& dependencies,
-                                         const std::vector<Channel>& channels, int posts) {
-  for (const Channel& channel : channels) {
-    if (channel.order_posts <= posts) continue;
-    std::size_t take = 0;
-    while (channel.takes[take] - static_cast<int>(take) < posts) ++take;
-    const ChannelMessage& message = channel.messages[static_cast<std::size_t>(channel.takes[take])];
-    const std::optional<GridCell> cell = find_taker(schedule, dependencies, event_of_take(channel, take, dependencies));
-    const Instruction& taker = schedule.orders[cell->rank.index()][static_cast<std::size_t>(cell->position)];
-    return Violation{
-        say(to_string(taker), " on rank ", cell->rank.value(), " needs ", to_string(channel.receive(message)),
-            ", message ", channel.takes[take], " of ", to_string(channel), ", after ", take, " others: with ",
-            counted(posts, "post"), " its receive is not posted yet, the channel needs ", channel.order_posts),
-        cell};
-  }
-  return std::nullopt;
-}
-
-}  // namespace
 
 Reach replay_with_posts(const Schedule& schedule, const Dependencies& dependencies, const ChannelMap& map, int posts) {
   EventTable events(dependencies.event_count(), schedule.orders.size());

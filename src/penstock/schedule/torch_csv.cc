@@ -126,25 +126,6 @@ std::string message_table(const Schedule& schedule) {
   return text;
 }
 
-}  // namespace
-
-std::string write_torch_csv(const Schedule& schedule, const CsvOptions& options) {
-  if (auto violation = find_misplaced(schedule)) throw ScheduleError("no CSV for this schedule: " + violation->reason);
-  const auto skip = skip_link(schedule);
-  require<ScheduleError>(!skip, "the skip link of ", skip ? to_string(*skip) : "",
-                         " cannot be represented in torch's CSV: its ",
-                         "parser matches prefixes and would read it as a link between neighbours");
-  const Schedule plain = in_torch_form(schedule);
-  for (std::size_t rank = 0; rank < plain.orders.size(); ++rank)
-    require<ScheduleError>(
-        !plain.orders[rank].empty(), "rank ", rank,
-        " has no instructions: torch takes the ranks of a CSV from its rows, and an empty one is lost");
-  if (!options.messages) return compute_table(strip(plain));  // expanding and stripping misplaces nothing
-  return message_table(schedule.is_lowered() ? plain : lower(plain, LowerOptions{.step = false}));
-}
-
-namespace {
-
 constexpr std::string_view overlap_end = ")OVERLAP_F_B";
 
 std::string_view trimmed(std::string_view cell) {
@@ -297,6 +278,21 @@ std::vector<std::string> put_weights_in_order(Schedule& schedule) {
 }
 
 }  // namespace
+
+std::string write_torch_csv(const Schedule& schedule, const CsvOptions& options) {
+  if (auto violation = find_misplaced(schedule)) throw ScheduleError("no CSV for this schedule: " + violation->reason);
+  const auto skip = skip_link(schedule);
+  require<ScheduleError>(!skip, "the skip link of ", skip ? to_string(*skip) : "",
+                         " cannot be represented in torch's CSV: its ",
+                         "parser matches prefixes and would read it as a link between neighbours");
+  const Schedule plain = in_torch_form(schedule);
+  for (std::size_t rank = 0; rank < plain.orders.size(); ++rank)
+    require<ScheduleError>(
+        !plain.orders[rank].empty(), "rank ", rank,
+        " has no instructions: torch takes the ranks of a CSV from its rows, and an empty one is lost");
+  if (!options.messages) return compute_table(strip(plain));  // expanding and stripping misplaces nothing
+  return message_table(schedule.is_lowered() ? plain : lower(plain, LowerOptions{.step = false}));
+}
 
 CsvSchedule read_torch_csv(std::string_view text) {
   CsvSchedule result;

@@ -188,6 +188,34 @@ struct StageSamples {
   }
 };
 
+std::string ms(double value) { return fixed(value, 2); }
+
+/// A column of the table and the member of RankAccount that it shows.
+struct Column {
+  const char* name;
+  double RankAccount::*part;
+};
+
+constexpr Column columns[] = {{"compute", &RankAccount::compute},      {"update", &RankAccount::update},
+                              {"sync", &RankAccount::synchronisation}, {"sending", &RankAccount::communication},
+                              {"warm-up", &RankAccount::wait_warmup},  {"imbalance", &RankAccount::wait_imbalance},
+                              {"message", &RankAccount::wait_message}, {"woken-late", &RankAccount::wait_late},
+                              {"drain", &RankAccount::wait_drain},     {"other", &RankAccount::other},
+                              {"total", &RankAccount::total}};
+
+/// The last row: the share of each part in the time of all ranks.
+std::vector<std::string> shares(const std::vector<RankAccount>& ranks) {
+  const auto sum_of = [&](double RankAccount::*part) {
+    double sum = 0;
+    for (const RankAccount& rank : ranks) sum += rank.*part;
+    return sum;
+  };
+  const double all = sum_of(&RankAccount::total);
+  std::vector<std::string> row{"all", ""};
+  for (const Column& column : columns) row.push_back(percent(all > 0 ? sum_of(column.part) / all : 0));
+  return row;
+}
+
 }  // namespace
 
 StageCosts measured_costs(const Trace& trace) {
@@ -258,38 +286,6 @@ Account account(const Trace& trace) {
   result.bubble_span_predicted = predicted.bubble_span;
   return result;
 }
-
-namespace {
-
-std::string ms(double value) { return fixed(value, 2); }
-
-/// A column of the table and the member of RankAccount that it shows.
-struct Column {
-  const char* name;
-  double RankAccount::*part;
-};
-
-constexpr Column columns[] = {{"compute", &RankAccount::compute},      {"update", &RankAccount::update},
-                              {"sync", &RankAccount::synchronisation}, {"sending", &RankAccount::communication},
-                              {"warm-up", &RankAccount::wait_warmup},  {"imbalance", &RankAccount::wait_imbalance},
-                              {"message", &RankAccount::wait_message}, {"woken-late", &RankAccount::wait_late},
-                              {"drain", &RankAccount::wait_drain},     {"other", &RankAccount::other},
-                              {"total", &RankAccount::total}};
-
-/// The last row: the share of each part in the time of all ranks.
-std::vector<std::string> shares(const std::vector<RankAccount>& ranks) {
-  const auto sum_of = [&](double RankAccount::*part) {
-    double sum = 0;
-    for (const RankAccount& rank : ranks) sum += rank.*part;
-    return sum;
-  };
-  const double all = sum_of(&RankAccount::total);
-  std::vector<std::string> row{"all", ""};
-  for (const Column& column : columns) row.push_back(percent(all > 0 ? sum_of(column.part) / all : 0));
-  return row;
-}
-
-}  // namespace
 
 std::string to_table(const Account& account) {
   std::vector<std::vector<std::string>> rows{{"rank", "stages"}};

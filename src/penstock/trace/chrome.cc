@@ -133,23 +133,6 @@ void for_each_event(const Trace& trace, const std::function<void(const json&)>& 
     }
 }
 
-}  // namespace
-
-std::string write_trace(const Trace& trace) {
-  require_trace(trace);
-  // A path among the settings may contain any bytes. They must not prevent writing the trace.
-  std::string text = "{\"displayTimeUnit\":\"ms\",\"penstock\":" + json_text(header_document(trace));
-  text += ",\n\"traceEvents\":[";
-  const char* before = "\n";
-  for_each_event(trace, [&](const json& event) {
-    text += before + json_text(event);
-    before = ",\n";
-  });
-  return text + "\n]}\n";
-}
-
-namespace {
-
 std::int64_t ns_in(const StrictValue& time) {
   return time.whole(std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max());
 }
@@ -223,6 +206,19 @@ void require_same_document(const json& document, const Trace& trace) {
 }
 
 }  // namespace
+
+std::string write_trace(const Trace& trace) {
+  require_trace(trace);
+  // A path among the settings may contain any bytes. They must not prevent writing the trace.
+  std::string text = "{\"displayTimeUnit\":\"ms\",\"penstock\":" + json_text(header_document(trace));
+  text += ",\n\"traceEvents\":[";
+  const char* before = "\n";
+  for_each_event(trace, [&](const json& event) {
+    text += before + json_text(event);
+    before = ",\n";
+  });
+  return text + "\n]}\n";
+}
 
 Trace read_trace(std::string_view text) {
   const json document = parse_strictly(text, "the trace");

@@ -35,122 +35,6 @@ const char* anchor_name(Anchor anchor) {
   return "start";
 }
 
-}  // namespace
-
-Colour Colour::lightened(double share) const {
-  const auto mix = [&](int part) { return static_cast<int>(std::lround(part + (255 - part) * share)); };
-  return {mix(red), mix(green), mix(blue)};
-}
-
-std::string Colour::text() const {
-  std::array<char, 32> hex{};
-  std::snprintf(hex.data(), hex.size(), "#%02x%02x%02x", static_cast<unsigned>(red), static_cast<unsigned>(green),
-                static_cast<unsigned>(blue));
-  return hex.data();
-}
-
-std::string shortened(double value, int decimals) {
-  std::array<char, 400> digits{};
-  std::snprintf(digits.data(), digits.size(), "%.*f", decimals, value);
-  std::string text = digits.data();
-  if (text.find('.') == std::string::npos) return text;
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text == "-0" ? "0" : text;
-}
-
-void SvgCanvas::rectangle(const Box& box, const BoxStyle& style) {
-  shapes_ += say("<rect x=\"", shortened(box.corner.x), "\" y=\"", shortened(box.corner.y), "\" width=\"",
-                 shortened(box.width), "\" height=\"", shortened(box.height), "\" fill=\"", style.fill, "\"");
-  if (!style.stroke.empty())
-    shapes_ += say(" stroke=\"", style.stroke, "\" stroke-width=\"", shortened(style.stroke_width), "\"");
-  shapes_ += style.tooltip.empty() ? "/>\n" : say("><title>", escaped(style.tooltip), "</title></rect>\n");
-}
-
-void SvgCanvas::line(Point from, Point to, const LineStyle& style) {
-  shapes_ += say("<line x1=\"", shortened(from.x), "\" y1=\"", shortened(from.y), "\" x2=\"", shortened(to.x),
-                 "\" y2=\"", shortened(to.y), "\" stroke=\"", style.colour, "\" stroke-width=\"",
-                 shortened(style.width), "\"", style.is_dashed ? " stroke-dasharray=\"4 3\"" : "", "/>\n");
-}
-
-void SvgCanvas::text(Point at, std::string_view content, const TextStyle& style) {
-  shapes_ += say("<text x=\"", shortened(at.x), "\" y=\"", shortened(at.y), "\" font-size=\"", shortened(style.size),
-                 "\" text-anchor=\"", anchor_name(style.anchor), "\"", style.is_bold ? " font-weight=\"bold\"" : "",
-                 " fill=\"", style.colour, "\">", escaped(content), "</text>\n");
-}
-
-std::string SvgCanvas::page(double width, double height) const {
-  const std::string w = shortened(width);
-  const std::string h = shortened(height);
-  return say("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", w, "\" height=\"", h, "\" viewBox=\"0 0 ", w, " ", h,
-             "\" font-family=\"Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif\">\n", "<rect width=\"",
-             w, "\" height=\"", h, "\" fill=\"#ffffff\"/>\n", shapes_, "</svg>\n");
-}
-
-// The colours differ in a grey print and for colour-blind readers.
-constexpr Kind forward_kind{"F forward", {0x86, 0xb6, 0xe8}};
-constexpr Kind backward_kind{"B backward", {0xe0, 0x7b, 0x39}};
-constexpr Kind input_grad_kind{"I input gradient", {0xf6, 0xcd, 0x5a}};
-constexpr Kind weight_grad_kind{"W weight gradient", {0x4a, 0x9a, 0x7c}};
-constexpr Kind update_kind{"update", {0x88, 0x88, 0x88}};
-constexpr Kind message_kind{"messages", {0x50, 0x50, 0x50}};
-constexpr Colour idle_colour{0xef, 0xef, 0xef};
-
-std::span<const Kind* const> kinds() {
-  static constexpr std::array all = {&forward_kind,     &backward_kind, &input_grad_kind,
-                                     &weight_grad_kind, &update_kind,   &message_kind};
-  return all;
-}
-
-const Kind& kind_of(Op op) {
-  switch (op) {
-    case Op::forward: return forward_kind;
-    case Op::backward: return backward_kind;
-    case Op::input_grad: return input_grad_kind;
-    case Op::weight_grad: return weight_grad_kind;
-    default: return is_step_wide(op) ? update_kind : message_kind;
-  }
-}
-
-Colour shade_of(const Kind& kind, const std::vector<StageId>& stages, StageId stage) {
-  if (stages.size() < 2) return kind.colour;
-  const double lightest = stages.size() == 2 ? 0.45 : 0.6;
-  const auto chunk = std::find(stages.begin(), stages.end(), stage) - stages.begin();
-  return kind.colour.lightened(lightest * static_cast<double>(chunk) / static_cast<double>(stages.size() - 1));
-}
-
-Piece piece_of(const Instruction& instruction, const std::vector<StageId>& stages, TimeSpan time) {
-  const Kind& kind = kind_of(instruction.op());
-  std::string label;
-  if (is_compute(instruction.op())) label = std::to_string(instruction.first().value());
-  if (instruction.is_fused()) label += say("-", instruction.last().value());
-  if (is_step_wide(instruction.op())) label = to_string(instruction.op());
-  return {time,
-          to_string(instruction),
-          label,
-          &kind,
-          shade_of(kind, stages, instruction.stage()),
-          is_step_wide(instruction.op())};
-}
-
-Row row_of(std::size_t rank, const std::vector<StageId>& stages) {
-  constexpr std::size_t most = 4;  // stages that fit beside the row
-  Row row{say("rank ", rank), stages.size() == 1 ? "stage " : "stages ", {}, {}, {}};
-  row.place += stages.size() > most ? say(stages[0].value(), ",", stages[1].value(), "...", stages.back().value())
-                                    : listed(stages, ",", &StageId::value);
-  return row;
-}
-
-double tick_distance(double length) {
-  const double rough = length > 0 ? length / 10 : 1;
-  const double power = std::pow(10, std::floor(std::log10(rough)));
-  for (const double factor : {1.0, 2.0, 5.0})
-    if (factor * power >= rough) return factor * power;
-  return 10 * power;
-}
-
-namespace {
-
 constexpr double left = 112;  // of time 0; the rows' names stand before it
 constexpr double margin = 28;
 constexpr double notes_width = 44;
@@ -338,6 +222,118 @@ class Drawing {
 };
 
 }  // namespace
+
+Colour Colour::lightened(double share) const {
+  const auto mix = [&](int part) { return static_cast<int>(std::lround(part + (255 - part) * share)); };
+  return {mix(red), mix(green), mix(blue)};
+}
+
+std::string Colour::text() const {
+  std::array<char, 32> hex{};
+  std::snprintf(hex.data(), hex.size(), "#%02x%02x%02x", static_cast<unsigned>(red), static_cast<unsigned>(green),
+                static_cast<unsigned>(blue));
+  return hex.data();
+}
+
+std::string shortened(double value, int decimals) {
+  std::array<char, 400> digits{};
+  std::snprintf(digits.data(), digits.size(), "%.*f", decimals, value);
+  std::string text = digits.data();
+  if (text.find('.') == std::string::npos) return text;
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text == "-0" ? "0" : text;
+}
+
+void SvgCanvas::rectangle(const Box& box, const BoxStyle& style) {
+  shapes_ += say("<rect x=\"", shortened(box.corner.x), "\" y=\"", shortened(box.corner.y), "\" width=\"",
+                 shortened(box.width), "\" height=\"", shortened(box.height), "\" fill=\"", style.fill, "\"");
+  if (!style.stroke.empty())
+    shapes_ += say(" stroke=\"", style.stroke, "\" stroke-width=\"", shortened(style.stroke_width), "\"");
+  shapes_ += style.tooltip.empty() ? "/>\n" : say("><title>", escaped(style.tooltip), "</title></rect>\n");
+}
+
+void SvgCanvas::line(Point from, Point to, const LineStyle& style) {
+  shapes_ += say("<line x1=\"", shortened(from.x), "\" y1=\"", shortened(from.y), "\" x2=\"", shortened(to.x),
+                 "\" y2=\"", shortened(to.y), "\" stroke=\"", style.colour, "\" stroke-width=\"",
+                 shortened(style.width), "\"", style.is_dashed ? " stroke-dasharray=\"4 3\"" : "", "/>\n");
+}
+
+void SvgCanvas::text(Point at, std::string_view content, const TextStyle& style) {
+  shapes_ += say("<text x=\"", shortened(at.x), "\" y=\"", shortened(at.y), "\" font-size=\"", shortened(style.size),
+                 "\" text-anchor=\"", anchor_name(style.anchor), "\"", style.is_bold ? " font-weight=\"bold\"" : "",
+                 " fill=\"", style.colour, "\">", escaped(content), "</text>\n");
+}
+
+std::string SvgCanvas::page(double width, double height) const {
+  const std::string w = shortened(width);
+  const std::string h = shortened(height);
+  return say("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", w, "\" height=\"", h, "\" viewBox=\"0 0 ", w, " ", h,
+             "\" font-family=\"Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif\">\n", "<rect width=\"",
+             w, "\" height=\"", h, "\" fill=\"#ffffff\"/>\n", shapes_, "</svg>\n");
+}
+
+// The colours differ in a grey print and for colour-blind readers.
+constexpr Kind forward_kind{"F forward", {0x86, 0xb6, 0xe8}};
+constexpr Kind backward_kind{"B backward", {0xe0, 0x7b, 0x39}};
+constexpr Kind input_grad_kind{"I input gradient", {0xf6, 0xcd, 0x5a}};
+constexpr Kind weight_grad_kind{"W weight gradient", {0x4a, 0x9a, 0x7c}};
+constexpr Kind update_kind{"update", {0x88, 0x88, 0x88}};
+constexpr Kind message_kind{"messages", {0x50, 0x50, 0x50}};
+constexpr Colour idle_colour{0xef, 0xef, 0xef};
+
+std::span<const Kind* const> kinds() {
+  static constexpr std::array all = {&forward_kind,     &backward_kind, &input_grad_kind,
+                                     &weight_grad_kind, &update_kind,   &message_kind};
+  return all;
+}
+
+const Kind& kind_of(Op op) {
+  switch (op) {
+    case Op::forward: return forward_kind;
+    case Op::backward: return backward_kind;
+    case Op::input_grad: return input_grad_kind;
+    case Op::weight_grad: return weight_grad_kind;
+    default: return is_step_wide(op) ? update_kind : message_kind;
+  }
+}
+
+Colour shade_of(const Kind& kind, const std::vector<StageId>& stages, StageId stage) {
+  if (stages.size() < 2) return kind.colour;
+  const double lightest = stages.size() == 2 ? 0.45 : 0.6;
+  const auto chunk = std::find(stages.begin(), stages.end(), stage) - stages.begin();
+  return kind.colour.lightened(lightest * static_cast<double>(chunk) / static_cast<double>(stages.size() - 1));
+}
+
+Piece piece_of(const Instruction& instruction, const std::vector<StageId>& stages, TimeSpan time) {
+  const Kind& kind = kind_of(instruction.op());
+  std::string label;
+  if (is_compute(instruction.op())) label = std::to_string(instruction.first().value());
+  if (instruction.is_fused()) label += say("-", instruction.last().value());
+  if (is_step_wide(instruction.op())) label = to_string(instruction.op());
+  return {time,
+          to_string(instruction),
+          label,
+          &kind,
+          shade_of(kind, stages, instruction.stage()),
+          is_step_wide(instruction.op())};
+}
+
+Row row_of(std::size_t rank, const std::vector<StageId>& stages) {
+  constexpr std::size_t most = 4;  // stages that fit beside the row
+  Row row{say("rank ", rank), stages.size() == 1 ? "stage " : "stages ", {}, {}, {}};
+  row.place += stages.size() > most ? say(stages[0].value(), ",", stages[1].value(), "...", stages.back().value())
+                                    : listed(stages, ",", &StageId::value);
+  return row;
+}
+
+double tick_distance(double length) {
+  const double rough = length > 0 ? length / 10 : 1;
+  const double power = std::pow(10, std::floor(std::log10(rough)));
+  for (const double factor : {1.0, 2.0, 5.0})
+    if (factor * power >= rough) return factor * power;
+  return 10 * power;
+}
 
 std::string draw(const Timeline& timeline) { return Drawing(timeline).draw(); }
 

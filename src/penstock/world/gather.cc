@@ -12,6 +12,44 @@ namespace {
 
 constexpr int questions = 8;
 
+/// A step without its spans.
+struct StepHeader {
+  static constexpr std::string_view record_name = "StepHeader";
+  std::uint64_t step = 0;
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+  std::uint64_t spans = 0;
+};
+
+/// The headers of all steps, then the spans of all steps.
+Message message_of_steps(const std::vector<RankStep>& steps) {
+  std::vector<StepHeader> headers;
+  std::vector<Span> spans;
+  for (const RankStep& step : steps) {
+    headers.push_back({step.step, step.begin_ns, step.end_ns, step.spans.size()});
+    spans.insert(spans.end(), step.spans.begin(), step.spans.end());
+  }
+  return transport::message_of(headers, spans);
+}
+
+std::vector<RankStep> steps_in(const Message& message) {
+  const auto spans = transport::records_in<Span>(message, 1);
+  auto next = spans.begin();
+  std::vector<RankStep> steps;
+  for (const StepHeader& header : transport::records_in<StepHeader>(message)) {
+    require<InternalError>(header.spans <= static_cast<std::size_t>(spans.end() - next), "step ", header.step, " has ",
+                           header.spans, " spans, of which ", spans.end() - next, " came");
+    const auto end = next + static_cast<std::ptrdiff_t>(header.spans);
+    steps.push_back({header.step, header.begin_ns, header.end_ns, {next, end}});
+    next = end;
+  }
+  return steps;
+}
+
+torch::Tensor copy_on_cpu(const torch::Tensor& tensor) {
+  return tensor.detach().to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
+}
+
 }  // namespace
 
 std::int64_t clock_offset_ns(const std::vector<ClockReading>& readings) {
@@ -57,48 +95,6 @@ std::vector<std::int64_t> measure_clock_offsets(const RankContext& context, cons
   }
   return offsets;
 }
-
-namespace {
-
-/// A step without its spans.
-struct StepHeader {
-  static constexpr std::string_view record_name = "StepHeader";
-  std::uint64_t step = 0;
-  std::int64_t begin_ns = 0;
-  std::int64_t end_ns = 0;
-  std::uint64_t spans = 0;
-};
-
-/// The headers of all steps, then the spans of all steps.
-Message message_of_steps(const std::vector<RankStep>& steps) {
-  std::vector<StepHeader> headers;
-  std::vector<Span> spans;
-  for (const RankStep& step : steps) {
-    headers.push_back({step.step, step.begin_ns, step.end_ns, step.spans.size()});
-    spans.insert(spans.end(), step.spans.begin(), step.spans.end());
-  }
-  return transport::message_of(headers, spans);
-}
-
-std::vector<RankStep> steps_in(const Message& message) {
-  const auto spans = transport::records_in<Span>(message, 1);
-  auto next = spans.begin();
-  std::vector<RankStep> steps;
-  for (const StepHeader& header : transport::records_in<StepHeader>(message)) {
-    require<InternalError>(header.spans <= static_cast<std::size_t>(spans.end() - next), "step ", header.step, " has ",
-                           header.spans, " spans, of which ", spans.end() - next, " came");
-    const auto end = next + static_cast<std::ptrdiff_t>(header.spans);
-    steps.push_back({header.step, header.begin_ns, header.end_ns, {next, end}});
-    next = end;
-  }
-  return steps;
-}
-
-torch::Tensor copy_on_cpu(const torch::Tensor& tensor) {
-  return tensor.detach().to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
-}
-
-}  // namespace
 
 std::vector<std::vector<RankStep>> gather_steps(const RankContext& context, const Tag& tag,
                                                 const std::vector<RankStep>& own) {

@@ -12,24 +12,6 @@ namespace {
 
 constexpr std::int64_t kib = 1024;  // Linux reports KiB
 
-}  // namespace
-
-std::int64_t peak_resident_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_maxrss * kib;
-}
-
-std::int64_t resident_bytes() {
-  const std::string field = "VmRSS:";
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with(field)) return std::strtoll(line.c_str() + field.size(), nullptr, 10) * kib;
-  return 0;
-}
-
-namespace {
-
 /// The bytes of a size such as "32768K", "512K" or "1M".
 std::int64_t bytes_of(const std::string& size) {
   std::size_t end = 0;
@@ -57,6 +39,20 @@ std::string line_of(const std::string& file) {
 }
 
 }  // namespace
+
+std::int64_t peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * kib;
+}
+
+std::int64_t resident_bytes() {
+  const std::string field = "VmRSS:";
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(field)) return std::strtoll(line.c_str() + field.size(), nullptr, 10) * kib;
+  return 0;
+}
 
 std::int64_t cache_share(int ranks) {
   std::int64_t most = 0;

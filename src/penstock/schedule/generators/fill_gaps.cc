@@ -148,14 +148,6 @@ class Filling {
   std::vector<std::size_t> runnable_;
 };
 
-}  // namespace
-
-GapOutcome fill_gaps(const GapProblem& problem, const GapPolicy& policy, std::vector<Order>* orders) {
-  return Filling(problem, policy, orders).run();
-}
-
-namespace {
-
 constexpr double forever = std::numeric_limits<double>::infinity();
 
 /// How the warm-up grows with the distance from the last stage.
@@ -268,6 +260,10 @@ class Grid {
 };
 
 }  // namespace
+
+GapOutcome fill_gaps(const GapProblem& problem, const GapPolicy& policy, std::vector<Order>* orders) {
+  return Filling(problem, policy, orders).run();
+}
 
 std::vector<GapPolicy> gap_policies(const GapProblem& problem) { return Grid(problem).policies(); }
 
