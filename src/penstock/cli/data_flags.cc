@@ -8,6 +8,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
+#include "penstock/cli/value_flags.h"
 #include "penstock/train/trainer.h"
 
 namespace penstock::cli {
@@ -87,10 +88,7 @@ ImageSet read_half(const DataFlags& flags, const ModelFlags& model, DataPart par
   return set;
 }
 
-LoaderOptions reading_as(const DataFlags& flags, const ReadingOptions& reading) {
-  LoaderOptions options;
-  options.batch_size = reading.batch_size;
-  options.seed = reading.seed;
+LoaderOptions reading_as(const DataFlags& flags, LoaderOptions options) {
   options.shuffle = flags.shuffle;
   options.drop_last = flags.drop_last;
   return options;
@@ -136,11 +134,8 @@ void DataFlags::add_to(CLI::App& app) {
   app.add_flag_callback(
          "--no-augment", [this] { augment = "none"; }, "the same as --augment none")
       ->trigger_on_parse();
-  app.add_option("--normalize", normalize,
-                 "standard: pixel / 255, less the data set's mean, over its deviation; "
-                 "none: pixel / 255")
-      ->check(CLI::IsMember({"standard", "none"}))
-      ->capture_default_str();
+  add_choice(app, "--normalize", normalize, {"standard", "none"},
+             "standard: pixel / 255, less the data set's mean, over its deviation; none: pixel / 255");
 }
 
 std::string data_directory(const DataFlags& flags) {
@@ -169,7 +164,7 @@ DataSets read_data(const DataFlags& flags, const ModelFlags& model, bool with_te
   return sets;
 }
 
-Batch sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading) {
+Batch sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model, const LoaderOptions& reading) {
   LoaderOptions options = reading_as(flags, reading);
   options.shuffle = false;
   options.prefetch = 0;
@@ -177,7 +172,7 @@ Batch sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& 
   return *loader.begin();
 }
 
-Loaders make_loaders(DataSets sets, const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading,
+Loaders make_loaders(DataSets sets, const DataFlags& flags, const ModelFlags& model, const LoaderOptions& reading,
                      const Pipeline& pipeline) {
   const LoaderOptions options = for_this_process(pipeline, reading_as(flags, reading));
   Loaders loaders{train_loader(sets, flags, model, options), {}};

@@ -46,17 +46,12 @@ struct Loaders {
   std::optional<Loader> test;
 };
 
-/// Further options of a loader.
-struct ReadingOptions {
-  std::int64_t batch_size = 32;
-  std::uint64_t seed = 0;
-};
-
-/// The first batch of the training set, complete and equal on every process; used to measure layer times.
-Batch sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading);
+/// The first batch of the training set, complete and equal on every process; used to measure layer times. `reading` has
+/// the batch size and the seed, and the flags say the rest.
+Batch sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model, const LoaderOptions& reading);
 
 /// Makes the loaders of this process of `pipeline`. The test set is read in order and completely, without augmentation.
-Loaders make_loaders(DataSets sets, const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading,
+Loaders make_loaders(DataSets sets, const DataFlags& flags, const ModelFlags& model, const LoaderOptions& reading,
                      const Pipeline& pipeline);
 
 }  // namespace penstock::cli

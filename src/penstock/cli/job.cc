@@ -7,6 +7,7 @@
 
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/model/stages.h"
 #include "penstock/world/rank_threads.h"
@@ -84,7 +85,7 @@ void Job::require_batch() const {
       use_ == Use::train_full_steps ? micro_batches * replicas : (micro_batches - 1) * replicas + 1;
   const std::int64_t most = flags_.batch_size / replicas;
   require<ConfigError>(flags_.batch_size >= least, "batch-size = ", flags_.batch_size, " fills fewer than ",
-                       micro_batches, " micro-batches on each of ", replicas, replicas == 1 ? " replica" : " replicas",
+                       micro_batches, " micro-batches on each of ", counted(replicas, "replica"),
                        ": pass --batch-size ", least, " or more",
                        most >= 1 ? say(", or --micro-batches ", most, " or fewer") : std::string());
 }

@@ -106,9 +106,7 @@ void JobFlags::add_network_to(CLI::App& app) { network.add_to(in_theme(app, "Mod
 void JobFlags::add_training_to(CLI::App& app) {
   CLI::App* how = &in_theme(app, "Training");
   how->add_option("--batch-size", batch_size, "samples per step, over all replicas")->capture_default_str();
-  how->add_option("--optimizer", optimizer, "sgd, adam, adamw or rmsprop")
-      ->check(CLI::IsMember({"sgd", "adam", "adamw", "rmsprop"}))
-      ->capture_default_str();
+  add_choice(*how, "--optimizer", optimizer, {"sgd", "adam", "adamw", "rmsprop"}, "sgd, adam, adamw or rmsprop");
   how->add_option("--lr", learning_rate, "learning rate")->capture_default_str();
   how->add_option("--momentum", momentum, "momentum of sgd and rmsprop")->capture_default_str();
   how->add_option("--weight-decay", weight_decay, "weight decay; adamw decouples it from the gradient")

@@ -7,6 +7,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
+#include "penstock/cli/value_flags.h"
 #include "penstock/zoo/zoo.h"
 
 namespace penstock::cli {
@@ -59,8 +60,7 @@ UnetOptions unet_options(const ModelFlags& flags) {
 }  // namespace
 
 void ModelFlags::add_to(CLI::App& app) {
-  model_option_ =
-      app.add_option("--model", model, listed(networks))->check(CLI::IsMember(networks))->capture_default_str();
+  model_option_ = add_choice(app, "--model", model, networks, listed(networks));
   app.add_option("--dataset", dataset,
                  "mnist, cifar10 or text (default: mnist for mlp, text for gpt, cifar10 for the others)")
       ->check(CLI::IsMember({"mnist", "cifar10", "text"}))

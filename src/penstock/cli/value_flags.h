@@ -39,6 +39,12 @@ CLI::Option* add_choice(CLI::App& app, const std::string& flag, Target& target, 
   return present.empty() ? option : option->default_str(present);
 }
 
+/// Adds a flag that takes one of the names as its text.
+inline CLI::Option* add_choice(CLI::App& app, const std::string& flag, std::string& target,
+                               const std::vector<std::string>& names, const std::string& help) {
+  return app.add_option(flag, target, help)->check(CLI::IsMember(names))->capture_default_str();
+}
+
 /// Adds --weight-gradients. Grouped is refused: only plans have it.
 template <class Target>
 CLI::Option* add_weight_gradients(CLI::App& app, Target& mode, const std::string& help) {
@@ -80,9 +86,10 @@ inline CLI::Option* add_memory_limit(CLI::App& app, std::optional<MemoryLimit>& 
       ->type_name("X|BYTES");
 }
 
-/// A time limit as Slurm reads it: seconds above 0, of H:MM:SS, M:SS (minutes and seconds), D-H, D-H:MM or D-H:MM:SS. Numbers after a colon have two
-/// digits and are below 60; hours after days are below 24. `flag` is named by errors: throws ConfigError for other
-/// texts, also for a plain number, which Slurm reads as minutes and other programs as seconds.
+/// A time limit as Slurm reads it: seconds above 0, of H:MM:SS, M:SS (minutes and seconds), D-H, D-H:MM or D-H:MM:SS.
+/// Numbers after a colon have two digits and are below 60; hours after days are below 24. `flag` is named by errors:
+/// throws ConfigError for other texts, also for a plain number, which Slurm reads as minutes and other programs as
+/// seconds.
 double parse_time_limit(std::string_view flag, std::string_view text);
 
 /// The text H:MM:SS of a limit, rounded up to whole seconds, of one second at least; parse_time_limit() takes it for

@@ -14,6 +14,7 @@
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/job.h"
 #include "penstock/cli/text_file.h"
+#include "penstock/cli/value_flags.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/pipeline/profiler.h"
 #include "penstock/trace/trace.h"
@@ -217,9 +218,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   all->add_option("--steps", schedules->bench.steps, "measured steps for each")->capture_default_str();
   all->add_option("--warm-up", schedules->bench.warm_up, "steps before them that are not measured")
       ->capture_default_str();
-  all->add_option("--format", schedules->format, "grid or markdown")
-      ->check(CLI::IsMember({"grid", "markdown"}))
-      ->capture_default_str();
+  add_choice(*all, "--format", schedules->format, {"grid", "markdown"}, "grid or markdown");
   all->add_option("--output", schedules->output, "where to write; - is standard output")->capture_default_str();
   all->footer("Example:\n  penstock bench schedules --hidden 512x15 --batch-size 256 --micro-batches 8 --stages 2");
   set_work(*all, exit_code, [schedules] { return bench_schedules(*schedules); });

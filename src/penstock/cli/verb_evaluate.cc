@@ -6,6 +6,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/json.h"
 #include "penstock/base/log.h"
+#include "penstock/base/text.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/data_flags.h"
@@ -38,7 +39,7 @@ int evaluate(EvaluateFlags flags) {
     network.vocabulary = sets.text->vocabulary.size();
   }
   Job job(flags.job, Use::forward);
-  const ReadingOptions reading{.batch_size = flags.job.batch_size};
+  const LoaderOptions reading{.batch_size = flags.job.batch_size};
   const auto pipeline = job.make_pipeline(
       {.sample = [&] { return sample_of(sets, flags.data, network, reading); }, .state = &weights.state});
   const World& world = job.world();
@@ -55,7 +56,7 @@ int evaluate(EvaluateFlags flags) {
   std::ostream& out = flags.json == "-" ? std::cerr : std::cout;
   out << say("test: loss is ", report.loss);
   if (report.accuracy) out << say(", accuracy is ", *report.accuracy);
-  out << say(", over ", report.samples, report.samples == 1 ? " sample\n" : " samples\n");
+  out << say(", over ", counted(report.samples, "sample"), "\n");
   if (!flags.json.empty()) write_text(flags.json, json_text(line) + "\n");
   return 0;
 }

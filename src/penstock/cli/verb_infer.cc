@@ -13,6 +13,7 @@
 #include "penstock/cli/data_flags.h"
 #include "penstock/cli/job.h"
 #include "penstock/cli/text_file.h"
+#include "penstock/cli/value_flags.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/cli/weight_file.h"
 #include "penstock/train/train.h"
@@ -32,7 +33,7 @@ struct InferFlags {
   std::string weights;
   std::int64_t rows = 8;
   bool broadcast = false;
-  std::string replica_input = "share";
+  ReplicaInput replica_input = ReplicaInput::share;
   std::optional<std::int64_t> generate;
   std::vector<std::string> prompts;
   double temperature = 1;
@@ -137,9 +138,7 @@ Batch random_rows(const InferFlags& flags) {
 
 void infer_batch(Pipeline& pipeline, const InferFlags& flags, Report& report) {
   const InferResult result =
-      pipeline.infer(random_rows(flags).inputs,
-                     {.broadcast = flags.broadcast,
-                      .replicas = flags.replica_input == "each" ? ReplicaInput::each : ReplicaInput::share});
+      pipeline.infer(random_rows(flags).inputs, {.broadcast = flags.broadcast, .replicas = flags.replica_input});
   result.wait();
   report.json["outputs"] = nullptr;
   if (!result.has_outputs()) {
@@ -230,10 +229,9 @@ void add_infer(CLI::App& app, int& exit_code) {
   flags->job.add_tuning_to(*verb);
   in_theme(*verb, "Output");
   verb->add_flag("--broadcast", flags->broadcast, "send the outputs to every rank, not only to the last stage's");
-  verb->add_option("--replica-input", flags->replica_input,
-                   "share: each replica computes its share of the rows; each: each computes all")
-      ->check(CLI::IsMember({"share", "each"}))
-      ->capture_default_str();
+  add_choice(*verb, "--replica-input", flags->replica_input,
+             Choices<ReplicaInput>{{"share", ReplicaInput::share}, {"each", ReplicaInput::each}},
+             "share: each replica computes its share of the rows; each: each computes all");
   verb->add_option("--generate", flags->generate, "gpt: number of characters to generate after each prompt");
   verb->add_option("--prompt", flags->prompts, "gpt: text to continue; may be given several times")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

@@ -22,8 +22,7 @@ namespace {
 struct LaunchFlags {
   RankJob job;
   std::string log_folder = "log_output";
-  std::string layout = "rank";
-  std::string tee = "first";
+  LogLayout layout = LogLayout::rank;
   int restarts = 0;
   double grace_s = 30;
 };
@@ -102,7 +101,7 @@ Outcome outcome_of(const RanksEnd& end, const RankJob& job, const JobLogs& logs)
 }
 
 Outcome attempt(const RankJob& job, const LaunchFlags& flags) {
-  const JobLogs logs = JobLogs::claim(flags.log_folder, flags.layout == "worker" ? LogLayout::worker : LogLayout::rank);
+  const JobLogs logs = JobLogs::claim(flags.log_folder, flags.layout);
   log(LogLevel::info, say(counted(job.ranks, "rank"), "; logs: ", logs.shown()));
   logs.note(command_line(job));
   const Outcome outcome = outcome_of(run_ranks(job, logs), job, logs);
@@ -183,14 +182,12 @@ void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::str
   verb->add_option("--log-dir", flags->log_folder, "directory of the ranks' logs; existing logs are never overwritten")
       ->type_name("DIR")
       ->capture_default_str();
-  verb->add_option("--log-layout", flags->layout,
-                   "rank: DIR/ATTEMPT/rank.N/stdout and stderr; worker: DIR/worker_N.log")
-      ->check(CLI::IsMember({"rank", "worker"}))
-      ->capture_default_str();
-  verb->add_option("--tee", flags->tee,
-                   "ranks whose output is also shown on the screen; all: each line begins with its rank")
-      ->check(CLI::IsMember({"first", "all", "none"}))
-      ->capture_default_str();
+  add_choice(*verb, "--log-layout", flags->layout,
+             Choices<LogLayout>{{"rank", LogLayout::rank}, {"worker", LogLayout::worker}},
+             "rank: DIR/ATTEMPT/rank.N/stdout and stderr; worker: DIR/worker_N.log");
+  add_choice(*verb, "--tee", flags->job.shown,
+             Choices<ShownRanks>{{"first", ShownRanks::first}, {"all", ShownRanks::all}, {"none", ShownRanks::none}},
+             "ranks whose output is also shown on the screen; all: each line begins with its rank");
   verb->add_option("--restarts", flags->restarts,
                    "how often a failed job is restarted: train with --checkpoint from its newest complete checkpoint, "
                    "and at most 3 times in a row without a new one; other programs from their beginning")
@@ -213,7 +210,6 @@ void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::str
     set_log_level(LogLevel::info);
     check(*verb, *flags);
     RankJob& job = flags->job;
-    job.shown = flags->tee == "all" ? ShownRanks::all : flags->tee == "first" ? ShownRanks::first : ShownRanks::none;
     job.grace = std::chrono::milliseconds(static_cast<std::int64_t>(flags->grace_s * 1e3));
     set_program(job, program, launched);
     exit_code = run_job(*flags);

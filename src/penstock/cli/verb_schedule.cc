@@ -5,6 +5,7 @@
 #include "penstock/base/text.h"
 #include "penstock/cli/schedule_argument.h"
 #include "penstock/cli/text_file.h"
+#include "penstock/cli/value_flags.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/trace/trace.h"
 
@@ -25,13 +26,10 @@ struct Drawing {
 
   void add_to(CLI::App& verb) {
     schedule.add_to(verb);
-    verb.add_option(
-            "--format", format,
-            "grid, sched, csv (compute instructions), csv-comms (with messages), or, with times by costs: svg, html, "
-            "json")
-        ->check(CLI::IsMember({"grid", "csv", "csv-comms", "sched", "svg", "html", "json"}))
-        ->type_name("FORMAT")
-        ->capture_default_str();
+    add_choice(
+        verb, "--format", format, {"grid", "csv", "csv-comms", "sched", "svg", "html", "json"},
+        "grid, sched, csv (compute instructions), csv-comms (with messages), or, with times by costs: svg, html, json")
+        ->type_name("FORMAT");
     add_output(verb, output);
     verb.add_flag("--lowered", is_lowered, "with messages and the optimiser's step");
     cost_flags.add_to(verb);
@@ -99,10 +97,7 @@ struct Table {
     verb.add_option("--stages", shape.ranks, "p, pipeline ranks")->type_name("P")->required();
     verb.add_option("--micro-batches", shape.micro_batches, "m, micro-batches per step")->type_name("M")->required();
     verb.add_option("--chunks", shape.chunks, "v, stages per rank, for schedules that accept it")->type_name("V");
-    verb.add_option("--format", format, "grid or markdown")
-        ->check(CLI::IsMember({"grid", "markdown"}))
-        ->type_name("FORMAT")
-        ->capture_default_str();
+    add_choice(verb, "--format", format, {"grid", "markdown"}, "grid or markdown")->type_name("FORMAT");
     add_output(verb, output);
   }
 

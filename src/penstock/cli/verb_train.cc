@@ -19,6 +19,7 @@
 #include "penstock/cli/dump.h"
 #include "penstock/cli/job.h"
 #include "penstock/cli/text_file.h"
+#include "penstock/cli/value_flags.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/cli/weight_file.h"
 #include "penstock/pipeline/profiler.h"
@@ -50,14 +51,12 @@ struct TrainFlags {
   bool verbose = false;
   std::string log_style = "steps";
   std::string log_ranks = "auto";
-  std::string log_level = "info";
-  std::string on_nan = "stop";
+  LogLevel log_level = LogLevel::info;
+  OnNan on_nan = OnNan::stop;
   std::optional<std::int64_t> patience;
   std::string weights;
   std::string save_weights;
-  std::string lr_schedule = "constant";
-  std::int64_t warmup = 0;
-  std::string lr_by = "epoch";
+  LearningRatePlan learning_rate = {};  // its rate is --lr
 
   /// --steps is for short runs, which are evaluated only on request.
   bool evaluates() const { return evaluate_every.value_or(steps ? 0 : 1) > 0; }
@@ -74,7 +73,7 @@ std::set<std::string> decisive_flags(const TrainFlags& flags) {
   for_each_setting(flags.job.pipeline, [&](const Setting& setting, const auto&) {
     if (setting.changes_numbers) names.insert(setting.name);
   });
-  if (flags.lr_schedule != "constant") names.insert({"epochs", "steps"});  // where the rate falls
+  if (flags.learning_rate.schedule != "constant") names.insert({"epochs", "steps"});  // where the rate falls
   return names;
 }
 
@@ -87,9 +86,9 @@ void check(const TrainFlags& flags) {
                        ": pass a number of steps, or 0 for never");
   require<ConfigError>(flags.evaluate_every.value_or(1) >= 0, "eval-every = ", flags.evaluate_every.value_or(1),
                        ": pass a number of epochs, or 0 for never");
-  require<ConfigError>(flags.log_style != "monitor" || flags.on_nan != "go-on",
+  require<ConfigError>(flags.log_style != "monitor" || flags.on_nan != OnNan::go_on,
                        "--log-style monitor stops at an invalid loss: leave --on-nan go-on out, or take another style");
-  require<ConfigError>(flags.on_nan != "rollback" || flags.checkpoints.writes(),
+  require<ConfigError>(flags.on_nan != OnNan::rollback || flags.checkpoints.writes(),
                        "--on-nan rollback returns to the last checkpoint: pass --checkpoint DIR too");
   if (launched(flags.job).rank != 0) return;
   for (const std::string* path : {&flags.json, &flags.trace, &flags.svg, &flags.save_weights})
@@ -109,31 +108,18 @@ std::function<std::optional<StopRequest>()> stop_when(const TrainFlags& flags, s
   };
 }
 
-OnNan on_nan_called(const std::string& name) {
-  if (name == "skip") return OnNan::skip;
-  if (name == "rollback") return OnNan::rollback;
-  return name == "stop" ? OnNan::stop : OnNan::go_on;
-}
-
 TrainerOptions trainer_options(const TrainFlags& flags, std::int64_t begin_ns) {
   TrainerOptions options;
   // An epoch has at least one step.
   options.epochs = flags.epochs.value_or(flags.steps.value_or(1));
   options.max_steps = flags.steps;
   options.evaluate_every = flags.evaluate_every.value_or(1);
-  options.on_nan = on_nan_called(flags.on_nan);
+  options.on_nan = flags.on_nan;
   options.measure = !flags.json.empty() || !flags.tensorboard.empty();
   options.stop_when = stop_when(flags, begin_ns);
-  options.learning_rate =
-      LearningRatePlan{flags.lr_schedule, flags.job.learning_rate, flags.warmup, flags.lr_by == "epoch"};
+  options.learning_rate = flags.learning_rate;
+  options.learning_rate->rate = flags.job.learning_rate;
   return options;
-}
-
-LogLevel log_level_called(const std::string& name) {
-  if (name == "debug") return LogLevel::debug;
-  if (name == "info") return LogLevel::info;
-  if (name == "warning") return LogLevel::warning;
-  return name == "error" ? LogLevel::error : LogLevel::off;
 }
 
 /// The console output of a process.
@@ -248,7 +234,7 @@ int train(TrainFlags flags) {
   else if (!flags.weights.empty())
     weights = read_weights(flags.weights, flags.job.network);
   check(flags);
-  set_log_level(log_level_called(flags.log_level));
+  set_log_level(flags.log_level);
   const bool json_on_stdout = flags.json == "-";
   std::ostream& out = json_on_stdout ? std::cerr : std::cout;
   make_model(flags.job.network);  // a wrong size is reported before files are read
@@ -261,7 +247,7 @@ int train(TrainFlags flags) {
   }
 
   Job job(flags.job, flags.shows_steps() ? Use::train_full_steps : Use::train);
-  const ReadingOptions reading{.batch_size = flags.job.batch_size, .seed = flags.job.pipeline.seed};
+  const LoaderOptions reading{.batch_size = flags.job.batch_size, .seed = flags.job.pipeline.seed};
   const auto pipeline =
       job.make_pipeline({.sample = [&] { return sample_of(sets, flags.data, flags.job.network, reading); },
                          .state = weights.state.is_empty() ? nullptr : &weights.state});
@@ -343,44 +329,43 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->add_option("--epochs", flags->epochs, "passes over the training set (default: 1, or what --steps needs)");
   verb->add_option("--steps", flags->steps,
                    "stop after this number of steps; evaluates only with --eval-every (default: no limit)");
-  verb->add_option("--lr-schedule", flags->lr_schedule, "constant, linear (falls to 0) or cosine, after the warm-up")
-      ->check(CLI::IsMember({"constant", "linear", "cosine"}))
+  LearningRatePlan& rate = flags->learning_rate;
+  add_choice(*verb, "--lr-schedule", rate.schedule, {"constant", "linear", "cosine"},
+             "constant, linear (falls to 0) or cosine, after the warm-up");
+  verb->add_option("--warmup", rate.warmup, "epochs (or steps) in which the learning rate rises to --lr")
       ->capture_default_str();
-  verb->add_option("--warmup", flags->warmup, "epochs (or steps) in which the learning rate rises to --lr")
-      ->capture_default_str();
-  verb->add_option("--lr-by", flags->lr_by, "epoch or step: the unit of --lr-schedule and --warmup")
-      ->check(CLI::IsMember({"epoch", "step"}))
-      ->capture_default_str();
+  add_choice(*verb, "--lr-by", rate.by_epoch, Choices<bool>{{"epoch", true}, {"step", false}},
+             "epoch or step: the unit of --lr-schedule and --warmup");
   verb->add_option("--eval-every", flags->evaluate_every,
                    "epochs between evaluations on the test set, and one after the last step; 0: never (default: 1, or "
                    "with --steps 0)");
   verb->add_option("--patience", flags->patience,
                    "stop after this number of consecutive evaluations without a lower test loss (default: never)");
-  verb->add_option("--on-nan", flags->on_nan,
-                   "where a loss is not a number or infinite, before its update: stop with exit code 1 and name the "
-                   "layer; skip: leave the step out, at most 10 in a row; rollback: return to the last checkpoint and "
-                   "leave the batch out; go-on: update with it")
-      ->check(CLI::IsMember({"stop", "skip", "rollback", "go-on"}))
-      ->capture_default_str();
+  add_choice(*verb, "--on-nan", flags->on_nan,
+             Choices<OnNan>{
+                 {"stop", OnNan::stop}, {"skip", OnNan::skip}, {"rollback", OnNan::rollback}, {"go-on", OnNan::go_on}},
+             "where a loss is not a number or infinite, before its update: stop with exit code 1 and name the "
+             "layer; skip: leave the step out, at most 10 in a row; rollback: return to the last checkpoint and "
+             "leave the batch out; go-on: update with it");
   flags->job.add_pipeline_to(*verb);
   flags->job.add_tuning_to(*verb);
   flags->checkpoints.add_to(*verb);
 
   in_theme(*verb, "Output");
   verb->add_option("--log-every", flags->log_every, "steps between loss lines; 0: none")->capture_default_str();
-  verb->add_option("--log-style", flags->log_style,
-                   "steps: 'epoch: 0 step: 10, loss is ...'; times: with seconds per step, and each epoch's rate; "
-                   "monitor: counted from 1, each --log-every'th; epochs: '[Epoch 0 / Train]: Loss = ...' alone")
-      ->check(CLI::IsMember({"steps", "times", "monitor", "epochs"}))
-      ->capture_default_str();
-  verb->add_option("--log-ranks", flags->log_ranks,
-                   "main: one process writes loss lines; all: every process does; auto: every process if each has its "
-                   "own log, from `penstock launch` or from mpirun's files of outputs, else one")
-      ->check(CLI::IsMember({"auto", "main", "all"}))
-      ->capture_default_str();
-  verb->add_option("--log-level", flags->log_level, "level of the messages on standard error")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
-      ->capture_default_str();
+  add_choice(*verb, "--log-style", flags->log_style, {"steps", "times", "monitor", "epochs"},
+             "steps: 'epoch: 0 step: 10, loss is ...'; times: with seconds per step, and each epoch's rate; "
+             "monitor: counted from 1, each --log-every'th; epochs: '[Epoch 0 / Train]: Loss = ...' alone");
+  add_choice(*verb, "--log-ranks", flags->log_ranks, {"auto", "main", "all"},
+             "main: one process writes loss lines; all: every process does; auto: every process if each has its "
+             "own log, from `penstock launch` or from mpirun's files of outputs, else one");
+  add_choice(*verb, "--log-level", flags->log_level,
+             Choices<LogLevel>{{"debug", LogLevel::debug},
+                               {"info", LogLevel::info},
+                               {"warning", LogLevel::warning},
+                               {"error", LogLevel::error},
+                               {"off", LogLevel::off}},
+             "level of the messages on standard error");
   verb->add_flag("--verbose", flags->verbose, "print the number of parameters of each rank");
   verb->add_option("--save-weights", flags->save_weights,
                    "at the end, write the weights as a .safetensors file; so without --checkpoint, too, when "
