@@ -48,6 +48,10 @@ std::string is_too_large(const std::string& text, NumberRange range) {
   return errno == ERANGE ? say(text, " is too large for a 64-bit number") : std::string();
 }
 
+std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
 const CLI::App& innermost(const CLI::App& app, std::string& path) {
   const CLI::App* at = &app;
   path = app.get_name();
@@ -78,15 +82,10 @@ std::string error_about_flag(const CLI::App& verb, const std::string& path, cons
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   const std::string shown = argument.substr(0, argument.find('='));
   if (const std::string removal = removal_of(shown); !removal.empty()) return removal;
-  const bool has_verbs = !verb.get_subcommands([](const CLI::App*) { return true; }).empty();
-  if (has_verbs || known.empty())
+  if (!verbs_of(verb).empty() || known.empty())
     return say("unknown flag '", shown, "': flags follow a verb; '", path, " --help' lists the verbs");
   return say("unknown flag '", shown, "': did you mean '", nearest(flag_name(argument), known), "'? '", path,
              " --help' lists all flags");
-}
-
-std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
 std::vector<std::string> names_of(const std::vector<const CLI::App*>& verbs) {

@@ -72,23 +72,14 @@ std::string size_text(std::uint64_t bytes) {
   return fixed(size, 1) + " TB";
 }
 
-struct CheckpointTotals {
+std::string totals_text(const Manifest& manifest) {
   std::uint64_t bytes = 0;
   std::size_t tensors = 0;
-};
-
-CheckpointTotals totals_of(const Manifest& manifest) {
-  CheckpointTotals totals;
   for (const FileRecord& file : manifest.files) {
-    totals.bytes += file.bytes;
-    totals.tensors += file.tensors.size();
+    bytes += file.bytes;
+    tensors += file.tensors.size();
   }
-  return totals;
-}
-
-std::string totals_text(const Manifest& manifest) {
-  const CheckpointTotals totals = totals_of(manifest);
-  return say(totals.tensors, " tensors, ", size_text(totals.bytes));
+  return say(tensors, " tensors, ", size_text(bytes));
 }
 
 std::string shown_text(const StateValue& value) {

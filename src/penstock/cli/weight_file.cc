@@ -42,7 +42,7 @@ class FileSettings {
   template <class T>
   void take(const char* key, std::optional<T>& wanted) const {
     if (const auto value = read<T>(key)) {
-      require_same(key, wanted ? shown(*wanted) : shown(*value), shown(*value));
+      require_same(key, say(wanted.value_or(*value)), say(*value));
       wanted = value;
     }
   }
@@ -88,11 +88,6 @@ class FileSettings {
     if constexpr (std::is_same_v<T, std::string>) return value.is_string() && is_plain_text(value.get<std::string>());
     if constexpr (std::is_same_v<T, std::vector<std::int64_t>>)
       return value.is_array() && std::all_of(value.begin(), value.end(), holds<std::int64_t>);
-  }
-
-  template <class T>
-  static std::string shown(const T& value) {
-    return say(value);
   }
 
   void require_same(std::string flag, const std::string& given, const std::string& held) const {
