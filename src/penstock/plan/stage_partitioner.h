@@ -60,7 +60,7 @@ class StagePartitioner {
   const LayerCosts& costs_;
   const LayerSums& sums_;
   std::optional<double> activation_limit_;            // bytes per rank
-  std::map<Pace, FoundPartition> fastest_;            // where nothing limits memory
+  std::map<Pace, FoundPartition> fastest_;            // without a limit of memory
   std::map<int, std::vector<StagePartition>> fixed_;  // uniform and parameters, by number of stages
 };
 

@@ -298,7 +298,7 @@ CsvSchedule read_torch_csv(std::string_view text) {
   CsvSchedule result;
   Schedule& schedule = result.schedule;
   std::vector<std::string_view> rows = separated(text, '\n');
-  if (rows.back().empty()) rows.pop_back();  // behind the last line break
+  if (rows.back().empty()) rows.pop_back();  // after the last line break
   for (std::string_view row : rows) {
     if (row.ends_with('\r')) row.remove_suffix(1);
     Order& order = schedule.orders.emplace_back();
