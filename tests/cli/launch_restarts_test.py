@@ -75,16 +75,8 @@ class Launches(InFolder):
                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                env=self.environment)
         self.addCleanup(self.end, run)
-        until = time.monotonic() + WATCHDOG_S
-        while not all(os.path.exists(self.path(f"ready.{rank}")) for rank in range(rank_count)):
-            self.assertLess(time.monotonic(), until, "the ranks do not start")
-            time.sleep(0.01)
+        self.wait_until(run, lambda: all(os.path.exists(self.path(f"ready.{rank}")) for rank in range(rank_count)))
         return run
-
-    def end(self, run):
-        run.kill()
-        run.wait()
-        run.stderr.close()
 
     def attempts(self):
         return sorted(os.listdir(self.path("log_output")))

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import unittest
 
 sys.dont_write_bytecode = True
@@ -41,18 +40,6 @@ class LaunchTrain(ProgramRuns):
                                stderr=subprocess.PIPE, env=ENVIRONMENT)
         self.addCleanup(self.end, run)
         return run
-
-    def end(self, run):
-        run.kill()  # all others die with it
-        run.wait()
-        run.stderr.close()
-
-    def wait_until(self, run, condition):
-        until = time.monotonic() + WATCHDOG_S
-        while not condition():
-            self.assertIsNone(run.poll(), "the job has ended")
-            self.assertLess(time.monotonic(), until, "nothing happens")
-            time.sleep(0.005)
 
     def newest_step(self):
         return max([int(path.rsplit("step-", 1)[1].split("-")[0]) for path in glob.glob(self.path("run/step-*"))],

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import unittest
 
 sys.dont_write_bytecode = True
@@ -40,17 +39,8 @@ class Launches(InFolder):
                                stderr=subprocess.PIPE, env=environment)
         self.addCleanup(self.end, run)
         names = [str(rank) for rank in range(rank_count)]
-        until = time.monotonic() + WATCHDOG_S
-        while sorted(os.listdir(hello)) != names:
-            self.assertLess(time.monotonic(), until, "the ranks do not start")
-            time.sleep(0.01)
+        self.wait_until(run, lambda: sorted(os.listdir(hello)) == names)
         return run, [int(self.read("hello", name)) for name in names]
-
-    def end(self, run):
-        run.kill()
-        run.wait()
-        run.stdout.close()
-        run.stderr.close()
 
     def complaint_of(self, *arguments, **how):
         code, out, err = self.launch(*arguments, **how)

@@ -101,6 +101,20 @@ class InFolder(unittest.TestCase):
         os.chmod(self.path(name), 0o755)
         return self.path(name)
 
+    def wait_until(self, run, condition):
+        until = time.monotonic() + WATCHDOG_S
+        while not condition():
+            self.assertIsNone(run.poll(), "the job has ended")
+            self.assertLess(time.monotonic(), until, "nothing happens")
+            time.sleep(0.005)
+
+    def end(self, run):
+        """Kills a process, and closes its pipes."""
+        run.kill()
+        run.wait()
+        for pipe in filter(None, (run.stdout, run.stderr)):
+            pipe.close()
+
     def damage(self, *names):
         """Flips the last bit of a file."""
         content = self.read_bytes(*names)
@@ -176,12 +190,9 @@ exec {PROGRAM} "$@"
         return run
 
     def end(self, run):
-        left = [run.pid, *processes_of(run)]
-        for pid in left if run.poll() is None else []:
+        for pid in processes_of(run) if run.poll() is None else []:
             os.kill(pid, 9)
-        run.wait()
-        run.stdout.close()
-        run.stderr.close()
+        super().end(run)
 
     def output_of(self, *arguments, ranks=None):
         code, out, err = self.run_program(*arguments, ranks=ranks)
@@ -192,7 +203,6 @@ exec {PROGRAM} "$@"
         """The program's errors and warnings, without info lines and the output of mpirun."""
         lines = [line for line in err.splitlines() if line.startswith("penstock: ")]
         return [line[len("penstock: "):] for line in lines if not line.startswith("penstock: info: ")]
-
 
 
 def stored_tensors(checkpoint):

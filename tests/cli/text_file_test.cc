@@ -10,6 +10,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "tests/base/error_text.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock::text_file_test {
 namespace {
@@ -19,13 +20,10 @@ namespace fs = std::filesystem;
 
 class TextFile : public testing::Test {
  protected:
-  void SetUp() override { fs::create_directories(folder_); }
-  void TearDown() override { fs::remove_all(folder_); }
+  std::string path(const char* name) const { return folder_ / name; }
+  long file_count() const { return std::distance(fs::directory_iterator(folder_.string()), fs::directory_iterator()); }
 
-  std::string path(const char* name) const { return (folder_ / name).string(); }
-  long file_count() const { return std::distance(fs::directory_iterator(folder_), fs::directory_iterator()); }
-
-  const fs::path folder_ = fs::path(testing::TempDir()) / ("text_file_" + std::to_string(::getpid()));
+  const test::TemporaryFolder folder_{"text_file"};
 };
 
 TEST_F(TextFile, reads_back_what_it_wrote) {
@@ -39,7 +37,7 @@ TEST_F(TextFile, reads_back_what_it_wrote) {
 
 TEST_F(TextFile, a_path_may_be_relative) {
   const fs::path before = fs::current_path();
-  fs::current_path(folder_);
+  fs::current_path(folder_.string());
   write_text("a", "text");
   write_text("./b", "text");
   fs::current_path(before);

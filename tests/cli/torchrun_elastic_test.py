@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -67,11 +66,7 @@ class TorchrunElastic(ProgramRuns):
         port = gloo_run.free_port()
         kept, output = self.agent(port, ranks=2, is_host=True)
         lost, lost_output = self.agent(port, ranks=1, is_host=False)
-        until = time.monotonic() + WATCHDOG_S
-        while len(glob.glob(self.path("run/step-*"))) < 2:
-            self.assertIsNone(kept.poll(), self.text_of(output))
-            self.assertLess(time.monotonic(), until, self.text_of(output))
-            time.sleep(0.01)
+        self.wait_until(kept, lambda: len(glob.glob(self.path("run/step-*"))) >= 2)
         self.kill(lost)
         self.assertEqual(kept.wait(WATCHDOG_S), 0, self.text_of(output))
         text = self.text_of(output)

@@ -1,11 +1,11 @@
 #include "penstock/launch/job_logs.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <fstream>
 
 #include "penstock/base/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock::job_logs_test {
 namespace {
@@ -15,15 +15,13 @@ namespace fs = std::filesystem;
 
 class JobLogsTest : public testing::Test {
  protected:
-  void SetUp() override { fs::create_directories(folder_); }
-  void TearDown() override { fs::remove_all(folder_); }
-
   void write(const fs::path& path, const std::string& text) {
     fs::create_directories(path.parent_path());
     std::ofstream(path) << text;
   }
 
-  const fs::path folder_ = fs::path(testing::TempDir()) / ("job_logs_" + std::to_string(::getpid()));
+  const test::TemporaryFolder made_{"job_logs"};
+  const fs::path folder_ = made_.string();
 };
 
 TEST_F(JobLogsTest, attempts_are_numbered_after_the_highest) {

@@ -330,29 +330,21 @@ struct Tower : Cell {
     Layer c = add("c", [] { return Probed(); });
     Layer out = add("out", [] { return torch::nn::Linear(8, 8); });
     Value forward(Value x) override { return out(c(b(a(in(x))))); }
-  };
-  struct Blocks : Cell {
-    Block first, second, third;
-    Blocks() {
-      add("first", first);
-      add("second", second);
-      add("third", third);
-    }
-    Value forward(Value x) override { return third(second(first(x))); }
-  };
-  Layer head = add("head", [] { return torch::nn::Linear(8, 4); });
-};
-struct FlatTower : Tower {
-  Block first, second, third;
-  FlatTower() {
+  } first, second, third;
+  Tower() {
     add("first", first);
     add("second", second);
     add("third", third);
   }
-  Value forward(Value x) override { return head(third(second(first(x)))); }
+  Value forward(Value x) override { return third(second(first(x))); }
 };
-struct DeepTower : Tower {
-  Blocks blocks;
+struct FlatTower : Tower {
+  Layer head = add("head", [] { return torch::nn::Linear(8, 4); });
+  Value forward(Value x) override { return head(Tower::forward(x)); }
+};
+struct DeepTower : Cell {
+  Tower blocks;
+  Layer head = add("head", [] { return torch::nn::Linear(8, 4); });
   DeepTower() { add("blocks", blocks); }
   Value forward(Value x) override { return head(blocks(x)); }
 };
@@ -406,19 +398,17 @@ TEST(Recompute, of_neighbours_runs_cell_by_cell) {
 TEST(Recompute, of_an_annotated_cell_is_one_segment_unless_an_inner_cell_is_annotated) {
   EXPECT_EQ(peaks_of<DeepTower>(false, [](DeepTower& network) { network.blocks.recompute = true; }).backward, 9);
   EXPECT_EQ(peaks_of<DeepTower>(true).backward, 9);  // the network calls one Cell
-  EXPECT_EQ(peaks_of<DeepTower>(
-                false,
-                [](DeepTower& network) {
-                  for (Tower::Block* block : {&network.blocks.first, &network.blocks.second, &network.blocks.third})
-                    block->recompute = true;
-                })
-                .backward,
-            3);
+  const auto by_block = [](DeepTower& network) {
+    for (auto* block : {&network.blocks.first, &network.blocks.second, &network.blocks.third}) block->recompute = true;
+  };
+  EXPECT_EQ(peaks_of<DeepTower>(false, by_block).backward, 3);
 }
 
+using Ranges = std::vector<std::pair<std::size_t, std::size_t>>;
+
 /// Begin and end of each segment.
-std::vector<std::pair<std::size_t, std::size_t>> segments_of(const std::vector<layers::CallShape>& calls) {
-  std::vector<std::pair<std::size_t, std::size_t>> found;
+Ranges segments_of(const std::vector<layers::CallShape>& calls) {
+  Ranges found;
   for (const auto& segment : layers::find_segments(calls, {})) found.emplace_back(segment->begin(), segment->end());
   return found;
 }
@@ -429,7 +419,6 @@ TEST(Recompute, segments_are_blocks_and_modules_that_contain_modules_and_the_cal
   };
   const auto linear = torch::nn::Linear(2, 2).ptr();
   const auto encoder = torch::nn::TransformerEncoderLayer(8, 2).ptr();
-  using Ranges = std::vector<std::pair<std::size_t, std::size_t>>;
   EXPECT_EQ(segments_of({call(0, true), call(0, true, linear), call(1, true), call(1, true), call(2, true)}),
             (Ranges{{0, 2}, {2, 4}, {4, 5}}));
   EXPECT_EQ(segments_of({call(0, true), call(0, true, encoder), call(0, true, encoder), call(0, true, linear)}),
@@ -447,9 +436,8 @@ TEST(Recompute, by_blocks_gives_the_same_bits) {
   for (const char* schedule : {"1f1b", "zb-h1"}) {
     PipelineOptions options = options_of(schedule, 3);
     options.recompute = true;
-    for (int stages : {1, 2}) {
+    for (int stages : {1, 2})
       expect_same(kept, train<FlatTower>({.stages = stages, .options = options}, inputs), say(schedule, stages));
-    }
   }
   probe = nullptr;
 }
