@@ -247,10 +247,8 @@ TEST(Recompute, rejects_inputs_that_change_only_sometimes) {
       const Value z = apply("moody", [this](const Tensors& v) { return ++calls == 2 ? v[0].mul_(2) : v[0] * 2; }, {x});
       return b(y + z);
     }
-  } network;
-  World world({.stages = 1});
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .schedule = "gpipe"});
-  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  };
+  PipelineOf<Moody> pipeline({.stages = 1}, {.micro_batches = 2, .schedule = "gpipe"}, torch_sgd(0.1));
   const std::string text = test::error_text<RankFailure>([&] {
     pipeline.train_step(torch::randn({8, 8}), torch::arange(8) % 4).loss();
   });
@@ -277,15 +275,12 @@ TEST(Recompute, gives_the_same_bits_next_to_layers_that_work_in_place) {
   };
   torch::manual_seed(3);
   const torch::Tensor inputs = torch::randn({8, 8});
-  const Trained kept = train<Beside>({.options = options_of("gpipe", 4)}, inputs);
-  expect_same(kept,
-              train<Beside>({.options = options_of("gpipe", 4)}, inputs,
-                            [](Beside& network) { network.inner.recompute = true; }),
-              "the input changes after the segment");
-  expect_same(kept,
-              train<Beside>({.options = options_of("gpipe", 4)}, inputs,
-                            [](Beside& network) { network.in_place.recompute = true; }),
-              "the input changes inside the segment");
+  const auto run = [&](const std::function<void(Beside&)>& mark) {
+    return train<Beside>({.options = options_of("gpipe", 4)}, inputs, mark);
+  };
+  const Trained kept = run([](Beside&) {});
+  expect_same(kept, run([](Beside& n) { n.inner.recompute = true; }), "the input changes after the segment");
+  expect_same(kept, run([](Beside& n) { n.in_place.recompute = true; }), "the input changes inside the segment");
 }
 
 /// A value that is read before a segment, twice inside it, and after it.
