@@ -21,8 +21,8 @@ HABITS = {
     "double negation": "it throws nothing but what it caught",
 }
 CORRECT = ["the folder where it is", "it shows where time goes", "where from", "leave it alone", "there is no rank",
-           "it is no longer there", "none is no more than that", "it falls behind", "all behind one interface", ": give up",
-           "it gives up", "that of course", "it has come from afar"]
+           "it is no longer there", "none is no more than that", "it falls behind", "all behind one interface",
+           ": give up", "it gives up", "that of course", "it has come from afar"]
 
 
 class CheckEnglish(unittest.TestCase):

@@ -153,7 +153,8 @@ class CheckpointVerb(VerbRuns):
             self.assertEqual(files(size), count, size)
         self.assert_refused(["export", "run", "--output", "x.safetensors", "--max-shard-size"],
                             *(([size], f"--max-shard-size {size}: pass a positive number of bytes, such as 500MB")
-                              for size in ("-1", "0", "0.5B", "many", "-1GB", "1.5XB", "B", "inf", "9e99GB", "", "2 3")))
+                              for size in ("-1", "0", "0.5B", "many", "-1GB", "1.5XB", "B", "inf", "9e99GB", "",
+                                           "2 3")))
 
     def test_errors_are_one_line(self):
         self.assertIn("the folder of checkpoints 'none' cannot be read", self.complaint_of("show", "none"))

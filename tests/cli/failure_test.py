@@ -190,7 +190,8 @@ class Misuse(ProgramRuns):
         code, out, err = self.run_program(*self.train(*STEPS, "--stages", "2"), ranks=2, program=mixed)
         self.assertEqual((code, out), (2, ""), err)
         [line] = self.sayings(err)
-        self.assertRegex(line, rf"^rank 1 runs another build than rank 0, and rank 0 runs penstock [0-9.]+ \({digest}\) "
+        self.assertRegex(line,
+                         rf"^rank 1 runs another build than rank 0, and rank 0 runs penstock [0-9.]+ \({digest}\) "
                          "with LibTorch .*: install the same build on all hosts$")
 
     def test_mpi_without_mpirun(self):

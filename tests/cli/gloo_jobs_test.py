@@ -134,7 +134,8 @@ class GlooJobs(GlooJobsBase):
                 found = self.losses_and_weights([*layout, "--stages", "auto"], ranks=processes)
                 self.assertEqual(found, wanted)
         self.assertEqual(self.losses_and_weights(flags), self.losses_and_weights(["--micro-batches", "4"]))
-        self.assertEqual(self.complaint_of(*self.train(*flags, "--replicas", "2"), environment=JOB | {"WORLD_SIZE": "3"}),
+        self.assertEqual(self.complaint_of(*self.train(*flags, "--replicas", "2"),
+                                           environment=JOB | {"WORLD_SIZE": "3"}),
                          "--stages auto: 3 processes do not divide into 2 replicas: start a multiple of 2 (torchrun "
                          "--nproc-per-node 2)")
 
@@ -149,7 +150,8 @@ class GlooJobs(GlooJobsBase):
     def test_a_resumed_job_continues_over_another_transport(self):
         flags = ["--stages", "2", "--micro-batches", "4"]
         undisturbed = self.losses_and_weights(flags)[1]
-        self.output_of(*self.train("--steps", "3", *flags, "--checkpoint", "saved", "--checkpoint-every", "3steps"), ranks=2)
+        self.output_of(*self.train("--steps", "3", *flags, "--checkpoint", "saved", "--checkpoint-every", "3steps"),
+                       ranks=2)
         self.output_of(*self.train(*STEPS, *flags, "--resume", "saved", "--save-weights", "weights.safetensors"))
         self.assertEqual(self.read_bytes("weights.safetensors"), undisturbed)
 
@@ -159,10 +161,12 @@ class GlooJobs(GlooJobsBase):
     def test_mistakes(self):
         three = "3 processes do not divide into 2 pipeline ranks: start a multiple of 2 (torchrun --nproc-per-node 2)"
         for environment, flags, text in (
-                ({}, ["--transport", "gloo"], "the transport gloo joins processes, and this is the only one: start them "
-                                              "with torchrun (torchrun --no-python --nproc-per-node 2 ...)"),
+                ({}, ["--transport", "gloo"],
+                 "the transport gloo joins processes, and this is the only one: start them "
+                 "with torchrun (torchrun --no-python --nproc-per-node 2 ...)"),
                 (without("MASTER_ADDR"), [], "the environment has no MASTER_ADDR"),
-                (JOB | {"MASTER_PORT": "70000"}, [], "the environment's MASTER_PORT is not a port: take a number from 1"),
+                (JOB | {"MASTER_PORT": "70000"}, [],
+                 "the environment's MASTER_PORT is not a port: take a number from 1"),
                 (JOB | {"WORLD_SIZE": "3"}, [], three),
                 # A world of one process around them says nothing.
                 (JOB | {"WORLD_SIZE": "3", "PMIX_RANK": "0", "SLURM_STEP_NUM_TASKS": "1"}, [], three),
@@ -171,10 +175,12 @@ class GlooJobs(GlooJobsBase):
                 ({"RANK": "1"}, [], "the environment has RANK = 1 but no WORLD_SIZE"),
                 (JOB | {"PMI_RANK": "0", "PMI_SIZE": "3"}, [],
                  "mpiexec (PMI_SIZE = 3) says rank 0 of 3, torchrun (WORLD_SIZE = 2) says rank 0 of 2"),
-                (JOB, ["--transport", "threads"], "this is process 0 of 2 started by torchrun (WORLD_SIZE = 2), but the "
-                                                  "transport is threads: 2 whole jobs would run side by side"),
-                (JOB, ["--transport", "mpi"], "this is process 0 of 2 started by torchrun (WORLD_SIZE = 2), and MPI joins "
-                                              "only processes that mpirun or srun has started: use the gloo transport")):
+                (JOB, ["--transport", "threads"],
+                 "this is process 0 of 2 started by torchrun (WORLD_SIZE = 2), but the "
+                 "transport is threads: 2 whole jobs would run side by side"),
+                (JOB, ["--transport", "mpi"],
+                 "this is process 0 of 2 started by torchrun (WORLD_SIZE = 2), and MPI joins "
+                 "only processes that mpirun or srun has started: use the gloo transport")):
             with self.subTest(text=text):
                 self.assertIn(text, self.complaint_in(environment, *flags))
 

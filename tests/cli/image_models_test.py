@@ -83,7 +83,8 @@ class ImageModels(ProgramRuns):
         self.assertIn('augment = "crop,autoaugment"\n', printed)
         self.assertIn("augment = true\n", self.output_of(*self.job("--augment", "--print-config")))
         self.assert_refused(
-            self.job("--augment"), (["autoagument"], "--augment: there is no 'autoagument': did you mean 'autoaugment'?"),
+            self.job("--augment"),
+            (["autoagument"], "--augment: there is no 'autoagument': did you mean 'autoaugment'?"),
             (["randaugment:x"], "--augment randaugment:x: 'x' is not a whole number"),
             (["randaugment:2:31"], "--augment randaugment:2:31: OPERATIONS is 1 or more, MAGNITUDE 0 to 30"),
             (["autoaugment,randaugment"], "pass one of autoaugment, autoaugment-imagenet and randaugment"))

@@ -121,7 +121,8 @@ class InferVerb(ProgramRuns):
             ([*SMALL_GPT, "--prompt", "x"], "--prompt without --generate"),
             ([*SMALL_GPT, "--generate", "3", "--prompt", "\u00e4"], "which is not among the 96 characters"),
             ([*SMALL_GPT, "--generate", "3", "--prompt", ""], "an empty prompt"),
-            ([*SMALL_GPT, "--heads", "3"], "16 with 3 heads"), ([*SMALL_GPT, "--data", "nowhere"], "no text in 'nowhere'"),
+            ([*SMALL_GPT, "--heads", "3"], "16 with 3 heads"),
+            ([*SMALL_GPT, "--data", "nowhere"], "no text in 'nowhere'"),
             (["--schedule", "auto"], "--schedule auto measures training steps"),
             (["--model", "mlp", "--layers", "3"], "--layers is for gpt, not for --model mlp"), (["--lr", "1"], "--lr"))
         self.assert_refused(["train"], (["--model", "tied-lm"], "no data set here fits --model tied-lm"))

@@ -75,8 +75,9 @@ class LaunchTrain(ProgramRuns):
         self.assertEqual(code, 0, err)
         for attempt, cause, left in ((2, r"rank 1 of 2: signal 9 \(Killed\)", 9),
                                      (3, r"rank 1 of 2: exit code 1", 8)):
-            self.assertRegex(err, rf"attempt {attempt} goes on from step \d+ \(run/step-\d+\) after {cause}[^;]*; {left}"
-                                  " restarts left")
+            self.assertRegex(err,
+                             rf"attempt {attempt} goes on from step \d+ \(run/step-\d+\) after {cause}[^;]*; {left}"
+                             " restarts left")
         self.assertEqual(sorted(os.listdir(self.path("log_output"))), ["1", "2", "3"])
         self.assertEqual(self.read_bytes("weights.safetensors"), wanted)
 

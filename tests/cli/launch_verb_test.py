@@ -287,8 +287,10 @@ class LaunchVerb(Launches):
                 (["--host-discovery=./hosts", "--", "train"], "launch has no --host-discovery: torchrun --nnodes 1:4"),
                 (["-n", "2", "--transport", "gloo", "--", "true"],
                  "launch has no --transport: launch starts ranks that Gloo joins; for MPI: mpirun -n 2 PROGRAM"),
-                (["-n", "2", "--launcher", "srun", "--", "true"], "launch has no --launcher: start MPI jobs directly: "),
-                (["-n", "2", "--bind", "core", "--", "true"], "launch has no --bind: mpirun -n 2 --bind-to core PROGRAM"),
+                (["-n", "2", "--launcher", "srun", "--", "true"],
+                 "launch has no --launcher: start MPI jobs directly: "),
+                (["-n", "2", "--bind", "core", "--", "true"],
+                 "launch has no --bind: mpirun -n 2 --bind-to core PROGRAM"),
                 (["-n", "2", "--dry-run", "--", "true"], "launch has no --dry-run: ")):
             with self.subTest(arguments=arguments):
                 self.assertEqual(self.complaint_of(*arguments)[:len(complaint)], complaint)

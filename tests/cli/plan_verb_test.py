@@ -55,7 +55,8 @@ class PlanVerb(program_runs.VerbRuns):
         ranks = json.loads(self.run_program("plan", "--layers", "10", "--stages", "4", "--json", "-")[1])["ranks"]
         self.assertEqual([rank["layers"] for rank in ranks], [[1, 2], [3, 4], [5, 6, 7], [8, 9, 10]])
         self.assert_refused(["plan"], (["--layers", "16"], "on how many ranks? Give --stages P"),
-                            (["--layers", "7", "--stages", "4", "--chunks", "2"], "--layers 7 are fewer than the 8 stages"),
+                            (["--layers", "7", "--stages", "4", "--chunks", "2"],
+                             "--layers 7 are fewer than the 8 stages"),
                             (["--layers", "7", "--stages", "2", "--costs", "x"], "--costs excludes --layers"),
                             (["--costs", "x", "--chunks", "2"], "--chunks requires --layers"))
 
@@ -102,8 +103,9 @@ class PlanVerb(program_runs.VerbRuns):
         trials = json.loads(self.run_program(*limited, "--json", "-")[1])["trials"]
         self.assertEqual([(trial["schedule"], trial["fits"], trial["needed_limit_bytes"]) for trial in trials],
                          [("1f1b", True, 80), ("gpipe", False, 160)])
-        for limit, needed in (("120B", "a memory limit of 120B of activations per rank: the smallest limit that would do "
-                                       "is 160B, with 'gpipe', 1 chunk(s) per rank and 4 micro-batches"),
+        for limit, needed in (("120B",
+                               "a memory limit of 120B of activations per rank: the smallest limit that would do "
+                               "is 160B, with 'gpipe', 1 chunk(s) per rank and 4 micro-batches"),
                               ("1.5", "the smallest limit that would do is 2, with 'gpipe'")):
             self.assertIn(needed, self.complaint_of(*self.plan("--schedules", "gpipe", "--memory-limit", limit)))
         adapted = self.run_program(*self.plan("--schedules", "zb-auto", "--memory-limit", "100B", "--json", "-"))[1]

@@ -76,11 +76,13 @@ class PlanningVerbs(VerbRuns):
         self.assert_refused([], ([], f"which verb? 'penstock' has {verbs}"),
                             (["trace"], "which verb? 'penstock trace' has report, validate, svg"),
                             (["simulte"], f"'simulte': did you mean 'penstock simulate'? The verbs are {verbs}"),
-                            (["schedule", "chek"], "'chek': did you mean 'penstock schedule check'? The verbs are show, "
-                                                   "convert, check, table"))
+                            (["schedule", "chek"],
+                             "'chek': did you mean 'penstock schedule check'? The verbs are show, "
+                             "convert, check, table"))
 
     def test_unknown_flags(self):
-        for verb, wrong, right in ((["schedule", "show"], "--fromat", "--format"), (["simulate"], "--stagse", "--stages"),
+        for verb, wrong, right in ((["schedule", "show"], "--fromat", "--format"),
+                                   (["simulate"], "--stagse", "--stages"),
                                    (["plan"], "--cots", "--costs"), (["trace", "report"], "--jsn", "--json"),
                                    (["schedule", "table"], "--chunk", "--chunks")):
             self.assert_refused(verb, ([wrong, "2"], f"unknown flag '{wrong}': did you mean '{right}'? 'penstock "
@@ -181,7 +183,8 @@ class PlanningVerbs(VerbRuns):
         self.assertRegex(err, r"rank 0 \| .*>0SEND_F5<")
         self.output_of("schedule", "convert", *shape, "--lowered", "--output", "looped.sched")
         self.assertEqual(self.run_program("schedule", "check", "looped.sched", "--posts", "1"), (code, out, err))
-        for posts, text in (("0", "posts = 0: at least 1"), ("-1", "posts = -1: at least 1"), ("some", "--posts = some")):
+        for posts, text in (("0", "posts = 0: at least 1"), ("-1", "posts = -1: at least 1"),
+                            ("some", "--posts = some")):
             code, out, err = self.run_program("schedule", "check", *shape, "--posts", posts)
             self.assertEqual((code, out), (2, ""))
             self.assertIn(text, err)
@@ -201,7 +204,8 @@ class PlanningVerbs(VerbRuns):
         self.assert_refused(["schedule", "show", "x.sched"],
                             (["--stages", "3"], "x.sched has 2 pipeline ranks, but --stages says 3"),
                             (["--micro-batches", "3"], "x.sched has 2 micro-batches, but --micro-batches says 3"),
-                            (["--chunks", "2"], "x.sched has 2 stages on 2 pipeline ranks, but --chunks says 2 on each"))
+                            (["--chunks", "2"],
+                             "x.sched has 2 stages on 2 pipeline ranks, but --chunks says 2 on each"))
         self.output_of("schedule", "show", "x.sched", "--stages", "2", "--micro-batches", "2", "--chunks", "1")
 
     def test_misuse_of_schedule(self):
@@ -244,7 +248,8 @@ class PlanningVerbs(VerbRuns):
                 self.assertEqual(self.output_of(*command[1:-2]), file.read(), "run it again: " + " ".join(command))
         for command in compared:
             script, arguments = os.path.join(TESTS, "..", command[1]), ["-", *command[4:]]
-            done = subprocess.run([sys.executable, script, program_runs.PROGRAM, *arguments], capture_output=True, text=True)
+            done = subprocess.run([sys.executable, script, program_runs.PROGRAM, *arguments], capture_output=True,
+                                  text=True)
             with open(os.path.join(TESTS, "..", command[3])) as file:
                 self.assertEqual(done.stdout, file.read(), "run it again: " + " ".join(command))
 
@@ -291,7 +296,8 @@ class PlanningVerbs(VerbRuns):
             self.output_of(*arguments, "gpipe.sched", "--memory-limit", "2")
         for schedule in (["1f1b", *SHAPE], ["gpipe.sched"]):
             self.assert_refused(["schedule", "check", *schedule, "--memory-limit"],
-                                *(([bad], f"memory limit {bad}: pass a positive multiple") for bad in ("0", "-1", "nan", "inf")))
+                                *(([bad], f"memory limit {bad}: pass a positive multiple")
+                                  for bad in ("0", "-1", "nan", "inf")))
 
     def test_memory_limit_in_bytes(self):
         bytes_of_two = ["--activation-bytes", "3MiB,1MiB"]
@@ -431,7 +437,8 @@ class PlanningVerbs(VerbRuns):
         self.assert_refused(["simulate", "1f1b", "--micro-batches", "1", "--stages"],
                             (["3", *arguments[6:]], "there are 2 costs for F and 3 stages"))
         self.write("costs.json", "{}")
-        self.assert_refused(arguments[:-1], (["costs.json"], "costs.json: the cost file must say \"penstock_costs\": 1"),
+        self.assert_refused(arguments[:-1],
+                            (["costs.json"], "costs.json: the cost file must say \"penstock_costs\": 1"),
                             (["none.json"], "none.json: cannot be opened: No such file or directory"))
 
     def test_simulate_reads_files_and_chunks(self):

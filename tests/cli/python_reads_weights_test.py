@@ -64,8 +64,8 @@ class PythonReadsWeights(ProgramRuns):
 
     def test_running_statistics_keep_their_types(self):
         self.output_of("train", "--model", "resnet18", "--width", "2", "--dataset", "cifar10", "--data",
-                       os.path.join(DATA, "cifar10"), "--steps", "4", "--batch-size", "8", "--micro-batches", "2", "--stages",
-                       "2", "--checkpoint", "run", "--checkpoint-every", "2")
+                       os.path.join(DATA, "cifar10"), "--steps", "4", "--batch-size", "8", "--micro-batches", "2",
+                       "--stages", "2", "--checkpoint", "run", "--checkpoint-every", "2")
         state = by_files(self.path("run", sorted(os.listdir(self.path("run")))[-1]))
         counts = [tensor for name, tensor in state.items() if name.endswith("num_batches_tracked")]
         self.assertGreater(len(counts), 10)

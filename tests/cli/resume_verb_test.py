@@ -73,7 +73,8 @@ class Resume(ProgramRuns):
     def end_by(self, which, ranks=None):
         """A long training, ended by a signal to the launcher or the program."""
         shutil.rmtree(self.path("run"), ignore_errors=True)
-        run = self.start(*self.train(*SMALL, "--epochs", "1000", "--checkpoint", "run", "--checkpoint-every", "30steps"),
+        run = self.start(*self.train(*SMALL, "--epochs", "1000", "--checkpoint", "run", "--checkpoint-every",
+                                     "30steps"),
                          ranks=ranks)
         while not os.path.isdir(self.path("run")) or not checkpoints(self.path("run")):
             self.assertIsNone(run.poll(), "it ended before it was interrupted")
@@ -131,7 +132,8 @@ class Resume(ProgramRuns):
             with self.subTest(left=left):
                 shutil.rmtree(self.path("again"), ignore_errors=True)
                 shutil.copytree(self.path("run"), self.path("again"))
-                self.write("lines.json", "of another program\n" + before + left + ("behind\n" if left[-1:] == "\n" else ""))
+                self.write("lines.json",
+                           "of another program\n" + before + left + ("behind\n" if left[-1:] == "\n" else ""))
                 self.output_of("train", "--resume", "again", "--steps", "8", "--json", "lines.json")
                 head, *lines = self.read("lines.json").splitlines(keepends=True)
                 self.assertEqual(head, "of another program\n")
@@ -139,8 +141,8 @@ class Resume(ProgramRuns):
                 self.assertEqual([json.loads(line)["step"] for line in lines], list(range(8)))
 
     def test_json_lines_of_a_resume_that_is_refused_or_goes_elsewhere_stay(self):
-        self.output_of(*self.train(*SMALL, "--json", "lines.json", "--checkpoint", "run", "--checkpoint-every", "4steps",
-                                   "--steps", "8"))
+        self.output_of(*self.train(*SMALL, "--json", "lines.json", "--checkpoint", "run", "--checkpoint-every",
+                                   "4steps", "--steps", "8"))
         before = self.read("lines.json")
         oldest = os.path.join("run", checkpoints(self.path("run"))[0])
         code, _, err = self.run_program("train", "--resume", oldest, "--json", "lines.json")
@@ -152,24 +154,27 @@ class Resume(ProgramRuns):
         # The newest one is damaged: the lines from the one before it on are replaced.
         self.write("lines.json", before)
         newest = checkpoints(self.path("run"))[-1]
-        self.damage("run", newest, next(name for name in os.listdir(self.path("run", newest)) if name.startswith("model-")))
+        self.damage("run", newest,
+                    next(name for name in os.listdir(self.path("run", newest)) if name.startswith("model-")))
         code, _, err = self.run_program("train", "--resume", "run", "--steps", "8", "--json", "lines.json")
         self.assertEqual(code, 0, err)
         self.assertEqual([json.loads(line)["step"] for line in self.read("lines.json").splitlines()], list(range(8)))
 
     def test_other_settings_are_named(self):
         self.output_of(*self.train(*SMALL, "--checkpoint", "run", "--steps", "5"))
-        code, _, err = self.run_program("train", "--resume", "run", "--steps", "8", "--micro-batches", "2", "--seed", "4",
-                                        "--checkpoint", "other")
+        code, _, err = self.run_program("train", "--resume", "run", "--steps", "8", "--micro-batches", "2", "--seed",
+                                        "4", "--checkpoint", "other")
         self.assertEqual(code, 0, err)
         self.assertIn("micro-batches 2 instead of 4, seed 4 instead of 0", err)
         self.assertNotIn("with other flags", err)
-        _, _, err = self.run_program("train", "--resume", "run", "--steps", "6", "--no-shuffle", "--lr", "0.02", "--stages",
-                                     "1", "--log-every", "1")
+        _, _, err = self.run_program("train", "--resume", "run", "--steps", "6", "--no-shuffle", "--lr", "0.02",
+                                     "--stages", "1", "--log-every", "1")
         self.assertIn("the training goes on with other flags than it had: lr 0.02 instead of 0.01, shuffle false instead "
                       "of true\n", err)
-        for flags, state in ((("--optimizer", "rmsprop"), "/momentum', cannot be loaded by torch::optim::RMSprop: take"),
-                             (("--momentum", "0"), "/momentum' is stored, and the optimiser does not keep it: take the")):
+        for flags, state in ((("--optimizer", "rmsprop"),
+                              "/momentum', cannot be loaded by torch::optim::RMSprop: take"),
+                             (("--momentum", "0"),
+                              "/momentum' is stored, and the optimiser does not keep it: take the")):
             self.assertIn(state, self.misuse("train", "--resume", "run", "--steps", "8", *flags))
     def test_a_config_file_precedes_the_stored_settings(self):
         self.output_of(*self.train(*SMALL, "--lr", "0.07", "--checkpoint", "run", "--steps", "5"))
@@ -190,8 +195,8 @@ class Resume(ProgramRuns):
         self.assertIn("resumed from run at step 5", err)
 
     def test_auto_schedule_keeps_what_bits_depend_on(self):
-        flags = ("--stages", "2", "--schedule", "auto", "--micro-batches", "auto", "--kernels", "fixed", "--log-every", "0",
-                 "--tuning-cache", "off", "--checkpoint", "run")
+        flags = ("--stages", "2", "--schedule", "auto", "--micro-batches", "auto", "--kernels", "fixed", "--log-every",
+                 "0", "--tuning-cache", "off", "--checkpoint", "run")
         self.output_of(*self.train(*flags, "--steps", "5"))
         def bits():
             return json.loads(self.read("run", checkpoints(self.path("run"))[-1], "manifest.json"))["bits"]
@@ -211,7 +216,8 @@ class Resume(ProgramRuns):
                 (("--resume", "empty"), "--resume empty: there is no complete checkpoint"),
                 (("--resume", "auto"), "--resume auto continues from the newest checkpoint of --checkpoint"),
                 (("--checkpoint", "run", "--checkpoint-keep", "1"), "--checkpoint-keep 1: at least 2 are kept"),
-                (("--checkpoint", "run", "--checkpoint-every", "0"), "--checkpoint-every 0: pass a whole number above 0"),
+                (("--checkpoint", "run", "--checkpoint-every", "0"),
+                 "--checkpoint-every 0: pass a whole number above 0"),
                 (("--checkpoint", "run", "--checkpoint-every", "3h"), "--checkpoint-every 3h: pass a whole number"),
                 (("--checkpoint-every", "3"), "--checkpoint-every is for checkpoints: pass --checkpoint DIR, too"),
                 (("--max-time", "1:00:00"), "--max-time is for checkpoints"),

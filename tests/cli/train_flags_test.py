@@ -47,7 +47,8 @@ class ConfigFiles(ProgramRuns):
                 ("stages = 2.5\n", "run.toml:1: 'stages' is of type floating-point, but --stages takes a whole number"),
                 ("lr = true\n", "run.toml:1: 'lr' is of type boolean, but --lr takes a number"),
                 ("shuffle = 1\n", "run.toml:1: 'shuffle' is of type integer, but --shuffle takes true or false"),
-                ("partition = 1.5\n", "run.toml:1: 'partition' is of type floating-point, but --partition takes a string"),
+                ("partition = 1.5\n",
+                 "run.toml:1: 'partition' is of type floating-point, but --partition takes a string"),
                 ("stages = [1, 2]\n", "run.toml:1: 'stages' is of type array"),
                 ("\n\n[parallel]\nstages = 2\n", "run.toml:3: a table, [parallel]: write the keys without tables"),
                 ("batch_size = 1\nbatch-size = 2\n", "'-' and '_' are one"),
@@ -77,7 +78,8 @@ class ConfigFiles(ProgramRuns):
 
     def test_help_is_ordered_by_theme(self):
         headings = re.findall(r"(?m)^([A-Z][a-z]+):$", self.output_of("train", "--help"))
-        self.assertEqual(headings, ["Options", "Model", "Data", "Training", "Pipeline", "Numerics", "Job", "Checkpoints",
+        self.assertEqual(headings,
+                         ["Options", "Model", "Data", "Training", "Pipeline", "Numerics", "Job", "Checkpoints",
                                     "Output", "Example"])
 
     def test_bench_step_takes_a_file_too(self):
@@ -156,7 +158,8 @@ class Lines(ProgramRuns):
         lines = [json.loads(line) for line in self.read("lines.json").splitlines()]
         self.assertEqual([line.get("left_out") for line in lines], [None, 1, 2, 3, 4, 5])
         for step in range(1, 6):
-            self.assertEqual(err.count(f"step {step} of epoch 0 is left out: the loss of training step {step} is nan"), 1)
+            self.assertEqual(err.count(f"step {step} of epoch 0 is left out: the loss of training step {step} is nan"),
+                             1)
         code, out, err = self.run_program(*job, "--steps", "20")
         self.assertEqual(code, 1)
         self.assertEqual(err.count("is left out"), 10)
@@ -173,8 +176,8 @@ class Lines(ProgramRuns):
         self.assertIn("step-00000000", self.output_of("checkpoint", "verify", "run"))
 
     def test_patience(self):
-        code, out, err = self.run_program(*self.train("--batch-size", "500", "--epochs", "9", "--lr", "0", "--log-every",
-                                                      "0", "--patience", "2"))
+        code, out, err = self.run_program(*self.train("--batch-size", "500", "--epochs", "9", "--lr", "0",
+                                                      "--log-every", "0", "--patience", "2"))
         self.assertEqual((code, len(out.splitlines())), (0, 3), err)
         self.assertIn("stopped early: the test loss has been no better", err)
 

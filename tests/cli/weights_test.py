@@ -105,8 +105,9 @@ class Weights(ProgramRuns):
         self.save("--steps", "1")
         on_data = ["--data", self.small_set, "--weights", "w.safetensors"]
         for verb in (["train", "--steps", "1"], ["evaluate"]):
-            self.assert_refused([*verb, *on_data], (["--hidden", "8"], "w.safetensors holds the weights of a network with "
-                                                                       "--hidden 32,16, but --hidden 8 is given"),
+            self.assert_refused([*verb, *on_data],
+                                (["--hidden", "8"], "w.safetensors holds the weights of a network with "
+                                                    "--hidden 32,16, but --hidden 8 is given"),
                                 (["--model", "gpt"], "with --model mlp, but --model gpt is given"))
         self.assert_refused(["infer", "--weights", "w.safetensors"],
                             (["--classes", "12"], "with --classes 10, but --classes 12 is given"))
@@ -143,7 +144,8 @@ class Weights(ProgramRuns):
                     ({"model": "gpt", "layers": 1, "width": 1, "context": 10 ** 9}, "describes a network of at least "),
                     ({"model": "resnet18", "width": 100000}, "describes a network of at least "),
                     ({"model": "resnet50", "width": 1 << 62}, "describes a network of at least "),
-                    ({"model": "unet", "width": 1, "image_size": 100000}, "describes images of 100000 pixels a side")))):
+                    ({"model": "unet", "width": 1, "image_size": 100000},
+                     "describes images of 100000 pixels a side")))):
             self.metadata(**{"penstock.weights": version, "penstock.network": network})
             self.assert_refused(["infer", "--weights", "w.safetensors"], ([], complaint))
 
@@ -163,8 +165,8 @@ class Weights(ProgramRuns):
 
     def test_infer_reads_the_model_from_the_file(self):
         self.write("some.txt", TEXT)
-        self.output_of("train", "--data", "some.txt", *SMALL_GPT, "--batch-size", "8", "--micro-batches", "2", "--steps",
-                       "2", "--log-every", "0", "--save-weights", "w.safetensors")
+        self.output_of("train", "--data", "some.txt", *SMALL_GPT, "--batch-size", "8", "--micro-batches", "2",
+                       "--steps", "2", "--log-every", "0", "--save-weights", "w.safetensors")
         out = self.output_of("infer", "--weights", "w.safetensors", "--generate", "5", "--prompt", "the ", "--stages",
                              "2")
         self.assertTrue(out.startswith("prompt 0\nthe "), out)

@@ -217,7 +217,8 @@ class Bombs(InFolder):
     @of_runtime
     def test_header_of_100_megabytes(self):
         path = self.path("w.safetensors")
-        for filling in (b" " * (LONG_JSON - 8), b'"' + b"a," * (LONG_JSON // 2 - 8), b'"' + b"\\u00e4" * (LONG_JSON // 8),
+        for filling in (b" " * (LONG_JSON - 8), b'"' + b"a," * (LONG_JSON // 2 - 8),
+                        b'"' + b"\\u00e4" * (LONG_JSON // 8),
                         b'"a":[' + b"[" * (LONG_JSON - 16), b'"":' + b"1" * (LONG_JSON - 16)):
             write_safetensors(path, b"{" + filling)
             self.weights_refused(path)

@@ -26,8 +26,10 @@ class Damage(TrainingRuns):
 
     def training(self, *flags):
         """In convolutions and batch normalisation there are tensors of several types and sizes."""
-        return ["train", "--data", os.path.join(training_runs.DATA, "cifar10"), "--model", "resnet18", "--stem", "cifar",
-                "--width", "4", "--optimizer", "adamw", "--stages", "2", "--batch-size", "32", "--log-every", "0", *flags]
+        return ["train", "--data", os.path.join(training_runs.DATA, "cifar10"), "--model", "resnet18", "--stem",
+                "cifar",
+                "--width", "4", "--optimizer", "adamw", "--stages", "2", "--batch-size", "32", "--log-every", "0",
+                *flags]
 
     def setUp(self):
         if os.path.isdir(self.run_folder):

@@ -87,7 +87,8 @@ class FailingRanks(TrainingRuns):
             for failure in ["throw", "loop"] if ranks is None else DEATHS + STALLS:
                 longest = try_all(self, self.try_place, [
                     (failure, draw.randrange(ranks or 2), draw.randint(1, count), ranks) for _ in range(PLACES)])
-                print(f"{ranks or 'threads'}: {failure} at {PLACES} places: all gone within {longest:.2f} s", flush=True)
+                print(f"{ranks or 'threads'}: {failure} at {PLACES} places: all gone within {longest:.2f} s",
+                      flush=True)
 
     def try_place(self, failure, rank, place, ranks):
         run = self.job(failure, rank, place, ranks)
@@ -100,16 +101,19 @@ class FailingRanks(TrainingRuns):
         said = re.findall(r"^said: (.*)$", run.errors(), re.MULTILINE)
         instruction = rf"{rank}(F|B|STEP)\d*"
         if failure == "throw":
-            self.assertRegex(said[0], rf"^rank {rank} \(stage {rank}\) failed at {instruction} of step \d+: the layer broke")
+            self.assertRegex(said[0],
+                             rf"^rank {rank} \(stage {rank}\) failed at {instruction} of step \d+: the layer broke")
         elif failure in STALLS:
             # A rank that stops before it has sent anything is known by its number alone.
-            self.assertRegex(said[0], rf"waits for (.* )?rank {rank},? which .*(at {instruction}|heard of|never answered)")
+            self.assertRegex(said[0],
+                             rf"waits for (.* )?rank {rank},? which .*(at {instruction}|heard of|never answered)")
         elif failure == "exit":
             self.assertRegex(said[0], rf"rank {rank} ended its process by exit\(\) while its world was open \(at \S+\)")
         else:
             last = rf"(heard of )?at {rank}\S+ in step \d+|heard of in step \d+|at (start|finish)"
-            self.assertRegex(said[0], rf"rank {rank} has died: its process \d+ has ended(, last ({last}))?; rank \d was at "
-                                      r"(\S+ in step \d+|start|finish)")
+            self.assertRegex(said[0],
+                             rf"rank {rank} has died: its process \d+ has ended(, last ({last}))?; rank \d was at "
+                             r"(\S+ in step \d+|start|finish)")
 
 
 class FailingSaves(TrainingRuns):

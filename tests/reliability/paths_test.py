@@ -111,7 +111,8 @@ class Paths(InFolder):
                           ["export", self.newest, "--output", output]):
             subprocess.run(["strace", "-f", "-qq", "-y", "-s", "4096", "-e", "trace=open,openat,creat,mkdir,rename,"
                             "renameat,renameat2,unlink,unlinkat,link,symlink,truncate", "-o", self.path("calls"),
-                            PENSTOCK, "checkpoint", *arguments], cwd=self.folder, check=True, capture_output=True, timeout=60)
+                            PENSTOCK, "checkpoint", *arguments], cwd=self.folder, check=True, capture_output=True,
+                           timeout=60)
             lines = self.read("calls").splitlines()
             writing = [line for line in lines if re.search(r"O_WRONLY|O_RDWR|O_CREAT", line) or
                        not re.search(r"\bopen(at)?\(", line)]

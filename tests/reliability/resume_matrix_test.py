@@ -71,7 +71,8 @@ class ResumeMatrix(TrainingRuns):
 
     def test_bits_are_those_of_a_training_without_interruption(self):
         stops = ["first", "middle", "edge", "last"]
-        transports = [(False, False), (False, True), (True, False), (True, True)] if training_runs.MPIRUN else [(False, False)]
+        transports = [(False, False), (False, True), (True, False),
+                      (True, True)] if training_runs.MPIRUN else [(False, False)]
         layouts = range(len(LAYOUTS))
         if ALL:
             cases = list(itertools.product(MODELS, OPTIMIZERS, layouts, stops, transports))

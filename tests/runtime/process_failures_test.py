@@ -56,8 +56,8 @@ def end_of(pids):
 
 def start(case):
     """A job of three ranks, and their processes."""
-    run = subprocess.Popen([LAUNCHER, "-n", "3", *FLAGS, PROGRAM, case], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                           text=True)
+    run = subprocess.Popen([LAUNCHER, "-n", "3", *FLAGS, PROGRAM, case], stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True)
     ranks = {}
     while len(ranks) < 3 and run.poll() is None:
         ranks = children_of(run)
@@ -135,7 +135,8 @@ class ProcessFailures(unittest.TestCase):
     def test_a_wait_of_a_checkpoint_that_fails_ends_all(self):
         job = Job("half_saved")
         self.assertNotEqual(job.code, 0, job.output)
-        self.assertRegex(job.said[0], "rank 1 waits for the name of the checkpoint's directory from rank 0, .*no progress for")
+        self.assertRegex(job.said[0],
+                         "rank 1 waits for the name of the checkpoint's directory from rank 0, .*no progress for")
         self.assertLess(job.seconds, 30, job.output)
 
     def test_a_process_that_is_stopped_before_the_world_is_complete_ends_all(self):
@@ -153,7 +154,8 @@ class ProcessFailures(unittest.TestCase):
                 self.assertLess(time.monotonic() - begin, 20, output)
                 self.assertTrue(end_of(ranks.values()), output)
                 outputs.append(output)
-        self.assertRegex("".join(outputs), r"said: the world is incomplete after 2 s \(the start deadline\): rank 1 has "
+        self.assertRegex("".join(outputs),
+                         r"said: the world is incomplete after 2 s \(the start deadline\): rank 1 has "
                          "not joined: start all ranks, or set a longer start deadline")
 
     def test_a_start_may_be_stopped_for_longer_than_its_deadline(self):

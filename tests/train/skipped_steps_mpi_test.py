@@ -14,8 +14,8 @@ PROGRAM, MPIRUN = sys.argv[1:]
 def lines(mode, ranks=None):
     start = [MPIRUN, "-n", str(ranks), "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run((start if ranks else []) + [PROGRAM, mode, folder + "/run"], capture_output=True, text=True,
-                              timeout=120)
+        done = subprocess.run((start if ranks else []) + [PROGRAM, mode, folder + "/run"], capture_output=True,
+                              text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     if mode == "rollback":
         for step in (0, 6):
@@ -28,7 +28,8 @@ def steps(*numbers):
 
 
 skipped = lines("skip")
-assert skipped[:-1] == (steps(0) + ["step 1 left out, 1 so far"] + steps(2, 3, 4, 5, 6) + ["step 7 left out, 2 so far"] +
+assert skipped[:-1] == (steps(0) + ["step 1 left out, 1 so far"] + steps(2, 3, 4, 5,
+                                                                         6) + ["step 7 left out, 2 so far"] +
                         steps(8, 9, 10, 11)), skipped
 returned = lines("rollback")
 assert returned[:-1] == (steps(0) + ["step 1 left out, 1 so far"] + steps(0, 2, 3, 4, 5, 6) +

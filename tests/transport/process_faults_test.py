@@ -43,7 +43,8 @@ class ProcessFaults(unittest.TestCase):
 
     def test_a_stall_limit_detects_a_live_rank_without_progress(self):
         job = Job("stall", 3)
-        self.assertRegex(job.notes[1], r"^rank 1 waits for 1RECV_F5 from rank 0, which is at 0F5 in step 12 since \d\.\d s "
+        self.assertRegex(job.notes[1],
+                         r"^rank 1 waits for 1RECV_F5 from rank 0, which is at 0F5 in step 12 since \d\.\d s "
                          r"\(no progress for 1 s, the stall limit\)$")
 
     def test_a_rank_that_sent_a_message_is_not_reported_as_never_answering(self):
@@ -53,7 +54,8 @@ class ProcessFaults(unittest.TestCase):
 
     def test_a_wait_for_a_rank_that_left_fails(self):
         job = Job("left", 2)
-        self.assertEqual(job.notes[1], "rank 1 waits for 1RECV_F5 from rank 0, which has left the world, and sends nothing "
+        self.assertEqual(job.notes[1],
+                         "rank 1 waits for 1RECV_F5 from rank 0, which has left the world, and sends nothing "
                          "any more")
 
     def test_a_killed_rank_ends_the_job(self):
