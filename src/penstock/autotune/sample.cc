@@ -51,7 +51,12 @@ void walk_sample(const Graph& graph, const Tensors& sample, Kernels kernels,
     const Node& node = graph.nodes[n];
     place.begin_call(node.name);
     std::optional<BuiltLayer> layer;
-    if (node.is_layer()) layer = build_layer(node.layer->factory, {.seed = 0, .layer = node.layer_path});
+    if (node.is_layer()) layer = initial_layer(*node.layer, {.seed = 0, .layer = node.layer_path});
+    for (const auto& [name, owner] : node.ties) {
+      torch::Tensor mine = find_parameter(*layer->module, name, node.layer_path);
+      const BuiltLayer theirs = initial_owner(*owner.layer, {.seed = 0, .layer = owner.layer_path}, owner.name);
+      tie_values(mine, find_parameter(*theirs.module, owner.name, owner.layer_path));
+    }
     if (layer && kernels == Kernels::tuned) layers::make_fast(*layer);
     Tensors inputs;
     for (const ValueRef& input : node.inputs) inputs.push_back(values.at(input));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 
 #include <torch/nn/module.h>
 
@@ -51,6 +52,8 @@ std::shared_ptr<LayerRecord> Cell::add_record(const std::string& name, LayerFact
   check_name(name);
   layers_.push_back(std::make_shared<LayerRecord>(LayerRecord{name, joined(path_, name), std::move(factory), {}}));
   layers_.back()->is_training = is_training_;
+  layers_.back()->weights = weights_;
+  layers_.back()->name_in_weights = joined(name_in_weights_, name);
   return layers_.back();
 }
 
@@ -59,6 +62,7 @@ void Cell::add(const std::string& name, Cell& inner) {
   inner_.emplace_back(name, &inner);
   // A Cell that two networks share keeps its first name.
   if (inner.path_.empty()) inner.set_path(joined(path_, name));
+  if (weights_) inner.set_weights(weights_, joined(name_in_weights_, name));
 }
 
 void Cell::set_path(const std::string& path) {
@@ -107,6 +111,37 @@ void Cell::find_inside(Found here, Contents& found) const {
     inside.path = joined(here.path, name);
     inner->find_inside(std::move(inside), found);
   }
+}
+
+void Cell::set_weights(const std::shared_ptr<const WeightSource>& source, const std::string& name) {
+  weights_ = source;
+  name_in_weights_ = name;
+  for (const auto& layer : layers_) {
+    layer->weights = source;
+    layer->name_in_weights = joined(name, layer->name);
+  }
+  for (const auto& [inner_name, inner] : inner_) inner->set_weights(source, joined(name, inner_name));
+}
+
+void Cell::take_weights_from(std::shared_ptr<const WeightSource> source) {
+  std::set<std::string> taken;
+  visit([&](LayerRecord& layer, const std::string& path) {
+    const BuiltLayer built = build_layer(layer.factory, {.seed = 0, .layer = path});
+    for_each_value(layer, path, *built.module, [&](const std::string& name, const torch::Tensor& value) {
+      if (takes_value(value, *source, name)) taken.insert(name);
+    });
+  });
+  constexpr std::size_t most_listed = 3;
+  std::string extra;
+  std::size_t count = 0;
+  for (const std::string& name : source->names()) {
+    if (taken.contains(name) || source->may_be_unused(name)) continue;
+    if (++count <= most_listed) extra += say(count > 1 ? ", '" : "'", name, "'");
+  }
+  require<ConfigError>(count == 0, source->place(), " has ", extra,
+                       count > most_listed ? say(" and ", count - most_listed, " more") : "",
+                       ", which the network does not have: pass the weights of this network");
+  set_weights(source, "");
 }
 
 // The part of Cell that resembles torch::nn::Module: mode, parameters, buffers, modules and state.

@@ -72,6 +72,11 @@ class Cell {
   /// ConfigError, which names the tensor, and changes nothing, for a name that the network does not have, for a
   /// different shape or dtype, and, with Missing::refuse, for a tensor of the network that `state` does not contain.
   void load_state_dict(const StateDict& state, Missing missing = Missing::refuse);
+  /// Layers that are built later, for pipelines and for standalone runs, take their values from `source` by their full
+  /// names within this Cell; each rank of a pipeline reads the tensors of its own layers, and a tied parameter is read
+  /// under its owner's name. Layers that are built already keep their values. Throws ConfigError, and changes nothing,
+  /// if the source lacks a tensor or has one of another shape or dtype (takes_value()), or one that no layer takes.
+  void take_weights_from(std::shared_ptr<const WeightSource> source);
 
  protected:
   /// Adds a layer. `make` takes no arguments and returns a torch module: `[] { return torch::nn::Linear(784, 512); }`.
@@ -107,6 +112,7 @@ class Cell {
   void check_name(const std::string& name) const;
   std::shared_ptr<LayerRecord> add_record(const std::string& name, LayerFactory factory);
   void set_path(const std::string& path);
+  void set_weights(const std::shared_ptr<const WeightSource>& source, const std::string& name);
   /// Collects everything inside; `here` holds the annotations from outside. Throws ScheduleError for contradicting
   /// stages.
   void find_inside(Found here, Contents& found) const;
@@ -115,6 +121,8 @@ class Cell {
   std::vector<std::shared_ptr<LayerRecord>> layers_;
   std::vector<std::pair<std::string, Cell*>> inner_;
   bool is_training_ = true;
+  std::shared_ptr<const WeightSource> weights_;
+  std::string name_in_weights_;  // full name from the Cell that took weights_
 };
 
 /// The implementation of Cell::load_state_dict: copies `state` into the tensors of `own`, by name.

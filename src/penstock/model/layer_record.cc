@@ -13,8 +13,8 @@ namespace penstock {
 namespace {
 
 /// The same on every machine and compiler.
-std::uint64_t seed_of(const WeightSeed& weights) {
-  std::uint64_t h = text_hash(weights.layer, fnv_begin ^ (weights.seed * splitmix_increment));
+std::uint64_t seed_of(const WeightSeed& seed) {
+  std::uint64_t h = text_hash(seed.layer, fnv_begin ^ (seed.seed * splitmix_increment));
   h ^= h >> 33;
   h *= 0xff51afd7ed558ccdULL;
   return h ^ (h >> 33);
@@ -67,8 +67,8 @@ void for_each_pair(torch::nn::Module& to, const torch::nn::Module& from, Use use
 
 }  // namespace
 
-BuiltLayer build_layer(const LayerFactory& factory, const WeightSeed& weights) {
-  SeededGenerator generator(seed_of(weights));
+BuiltLayer build_layer(const LayerFactory& factory, const WeightSeed& seed) {
+  SeededGenerator generator(seed_of(seed));
   return factory.build();
 }
 
@@ -84,6 +84,28 @@ StateDict state_dict_of(const torch::nn::Module& module) {
     add(part.named_buffers(/*recurse=*/false));
   });
   return state;
+}
+
+BuiltLayer initial_layer(const LayerRecord& layer, const WeightSeed& seed) {
+  BuiltLayer built = build_layer(layer.factory, seed);
+  if (layer.weights)
+    for_each_value(layer, layer.name_in_weights, *built.module,
+                   [&](const std::string& name, torch::Tensor& value) { take_value(value, *layer.weights, name); });
+  return built;
+}
+
+BuiltLayer initial_owner(const LayerRecord& layer, const WeightSeed& seed, const std::string& parameter) {
+  if (layer.standalone) return *layer.standalone;
+  BuiltLayer built = build_layer(layer.factory, seed);
+  torch::Tensor value = find_parameter(*built.module, parameter, seed.layer);
+  if (layer.weights) take_value(value, *layer.weights, full_name(layer, layer.name_in_weights, parameter));
+  return built;
+}
+
+void for_each_value(const LayerRecord& layer, const std::string& path, torch::nn::Module& module, const SeeValue& see) {
+  StateDict tensors = state_dict_of(module);
+  for (auto& item : tensors)
+    if (!layer.ties.contains(item.key())) see(full_name(layer, path, item.key()), item.value());
 }
 
 torch::Tensor find_parameter(const torch::nn::Module& module, const std::string& name, const std::string& layer) {
@@ -104,7 +126,7 @@ void tie_values(torch::Tensor& parameter, const torch::Tensor& owner) {
 
 BuiltLayer& standalone(LayerRecord& layer, std::uint64_t seed) {
   if (layer.standalone) return *layer.standalone;
-  layer.standalone = build_layer(layer.factory, {.seed = seed, .layer = layer.path});
+  layer.standalone = initial_layer(layer, {.seed = seed, .layer = layer.path});
   if (!layer.is_training) layer.standalone->module->eval();
   for (const auto& [name, to] : layer.ties) {
     const ParameterOfLayer owner = owner_of(to.layer, to.name);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "penstock/model/value.h"
+#include "penstock/model/weight_source.h"
 
 namespace penstock {
 
@@ -71,6 +72,8 @@ struct LayerRecord {
   bool is_training = true;                            // mode of `standalone`
   bool is_parameter = false;                          // a raw parameter, not a layer that is called (parameter.h)
   RecomputeAnnotation recompute = {};
+  std::shared_ptr<const WeightSource> weights = {};  // of the initial values; null: they depend on the seed
+  std::string name_in_weights = {};                  // full name of the layer from the Cell that took `weights`
 };
 
 /// The owner of `parameter` of `layer`: the end of the chain of ties, or the parameter itself if it is not tied.
@@ -85,9 +88,20 @@ struct WeightSeed {
   std::string layer;  // its full name, e.g. "encoder.layer1"
 };
 
-/// Builds the module with torch's default generator seeded from `weights`, and restores the generator. Thread-safe:
-/// holds a process-wide lock.
-BuiltLayer build_layer(const LayerFactory& factory, const WeightSeed& weights);
+/// Builds the module with torch's default generator seeded from `seed`, and restores the generator. Thread-safe:
+/// holds a process-wide lock. The values are the factory's: to learn a layer's shapes.
+BuiltLayer build_layer(const LayerFactory& factory, const WeightSeed& seed);
+/// The layer with the values with which a training starts: from its weight source, if it has one. Tied parameters are
+/// left as the factory made them. Throws as take_value().
+BuiltLayer initial_layer(const LayerRecord& layer, const WeightSeed& seed);
+/// The layer that owns `parameter`, for a layer that is tied to it: `standalone` if that is built, and otherwise a new
+/// one, of which only this parameter is read from the source.
+BuiltLayer initial_owner(const LayerRecord& layer, const WeightSeed& seed, const std::string& parameter);
+
+/// Calls `see` with the full name of every parameter of `module` that is not tied and of every buffer. `path` is the
+/// layer's full name.
+using SeeValue = std::function<void(const std::string& name, torch::Tensor& value)>;
+void for_each_value(const LayerRecord& layer, const std::string& path, torch::nn::Module& module, const SeeValue& see);
 
 /// The layer's module for standalone runs, with its parameters tied; the first call builds it from `seed`.
 BuiltLayer& standalone(LayerRecord& layer, std::uint64_t seed);

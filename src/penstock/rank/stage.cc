@@ -112,10 +112,12 @@ std::size_t Stage::slot_of(const ValueRef& value) const {
 
 // Values depend on the seed and the layer's name alone, so that every stage that uses the layer builds the same ones.
 BuiltLayer Stage::build_node(const StagedGraph& staged, const Node& node) {
-  BuiltLayer built = build_layer(node.layer->factory, {.seed = setting_.seed, .layer = node.layer_path});
+  const WeightSeed seed{.seed = setting_.seed, .layer = node.layer_path};
   const Call* first = nullptr;
   for (const Call& call : calls_)
     if (!first && call.layer && call.node->layer_path == node.layer_path) first = &call;
+  const bool is_copy = first || node.layer->standalone;
+  BuiltLayer built = is_copy ? build_layer(node.layer->factory, seed) : initial_layer(*node.layer, seed);
   if (first)
     share_values(*built.module, *first->layer->module);
   else if (node.layer->standalone)
@@ -147,11 +149,10 @@ void Stage::hold(const StagedGraph& staged, const Node& node, torch::nn::Module&
     StatePlace place{owner.layer_number, i};
     if (node.ties.contains(tensors[i].key())) {
       const BuiltLayer owned_here =
-          owner.layer->standalone
-              ? *owner.layer->standalone
-              : build_layer(owner.layer->factory, {.seed = setting_.seed, .layer = owner.layer_path});
+          initial_owner(*owner.layer, {.seed = setting_.seed, .layer = owner.layer_path}, owner.name);
       const torch::Tensor there = find_parameter(*owned_here.module, owner.name, owner.layer_path);
-      torch::Tensor value = there.detach().to(setting_.device, /*non_blocking=*/false, /*copy=*/true);
+      const bool is_shared = owner.layer->standalone.has_value();
+      torch::Tensor value = there.detach().to(setting_.device, /*non_blocking=*/false, /*copy=*/is_shared);
       tie_values(leaf, value.requires_grad_(there.requires_grad()));
       const std::vector<std::string> names = state_dict_of(*owned_here.module).keys();
       place.tensor = static_cast<std::size_t>(std::ranges::find(names, owner.name) - names.begin());
