@@ -104,9 +104,9 @@ class ImageModels(ProgramRuns):
         self.assert_refused(
             ["train", "--data", program_runs.DATA, "--model"],
             (["resnet50", "--hidden", "8"], "--hidden is for mlp, not for --model resnet50"),
-            (["mlp", "--stem", "cifar"], "--stem is for resnet18, resnet50, not for --model mlp"),
-            (["unet", "--classes", "10"], "--classes is for mlp, resnet18, resnet50, not for --model unet"),
-            (["mlp", "--image-size", "32"], "--image-size is for resnet18, resnet50, unet, not for"),
+            (["mlp", "--stem", "cifar"], "--stem is for resnet18, resnet34, resnet50, resnet101, not for --model mlp"),
+            (["unet", "--classes", "10"], "--classes is for mlp, resnet18, resnet34, resnet50, resnet101, not for "),
+            (["mlp", "--image-size", "32"], "--image-size is for resnet18, resnet34, resnet50, resnet101, unet, not for"),
             (["resnet18", "--classes", "5"], "--classes 5, but cifar10 has 10: pass as many or more"),
             (["resnet18", "--image-size", "0"], "--image-size 0: pass 1 or more pixels a side"),
             (["resnet18", "--width", "0"], "a ResNet of width 0: it needs at least 1 channel"),

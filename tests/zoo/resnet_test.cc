@@ -123,7 +123,7 @@ TEST(Resnet, refuses_invalid_options) {
   const auto refusal = [](const ResnetOptions& options) {
     return error_text<ConfigError>([&] { Resnet network(options); });
   };
-  EXPECT_EQ(refusal({.depth = 34}), "a ResNet of depth 34: there are 18 and 50");
+  EXPECT_EQ(refusal({.depth = 152}), "a ResNet of depth 152: there are 18, 34, 50 and 101");
   EXPECT_EQ(refusal({.classes = 0}), "a ResNet for 0 classes: it needs at least 1");
   EXPECT_EQ(refusal({.image_channels = 0}), "images of 0 channels: they have at least 1");
   EXPECT_EQ(refusal({.width = 0}), "a ResNet of width 0: it needs at least 1 channel");

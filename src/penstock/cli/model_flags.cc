@@ -15,9 +15,9 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-const Names resnets{"resnet18", "resnet50"};
-const Names image_networks{"resnet18", "resnet50", "unet"};
-const Names networks{"mlp", "resnet18", "resnet50", "unet", "gpt", "tied-lm"};
+const Names resnets{"resnet18", "resnet34", "resnet50", "resnet101"};
+const Names image_networks{"resnet18", "resnet34", "resnet50", "resnet101", "unet"};
+const Names networks{"mlp", "resnet18", "resnet34", "resnet50", "resnet101", "unet", "gpt", "tied-lm"};
 
 /// Properties of the images of a data set.
 struct Images {
@@ -32,15 +32,13 @@ Images images_of(const ModelFlags& flags) {
   return images;
 }
 
-bool is_resnet(const ModelFlags& flags) { return flags.model.starts_with("resnet"); }
-
 std::string hidden_of(const ModelFlags& flags) { return flags.hidden.value_or("512,512"); }
 
 std::int64_t classes_of(const ModelFlags& flags) { return flags.classes.value_or(images_of(flags).classes); }
 
 ResnetOptions resnet_options(const ModelFlags& flags) {
   ResnetOptions options;
-  options.depth = flags.model == "resnet18" ? 18 : 50;
+  options.depth = std::stoi(flags.model.substr(std::string("resnet").size()));
   options.classes = classes_of(flags);
   options.image_channels = images_of(flags).channels;
   options.width = flags.width.value_or(options.width);
@@ -101,8 +99,8 @@ void check_model(const ModelFlags& flags) {
                          ": leave it out");
   };
   belongs_to("--hidden", flags.hidden.has_value(), {"mlp"});
-  belongs_to("--classes", flags.classes.has_value(), {"mlp", "resnet18", "resnet50"});
-  belongs_to("--width", flags.width.has_value(), {"resnet18", "resnet50", "unet", "gpt"});
+  belongs_to("--classes", flags.classes.has_value(), {"mlp", "resnet18", "resnet34", "resnet50", "resnet101"});
+  belongs_to("--width", flags.width.has_value(), {"resnet18", "resnet34", "resnet50", "resnet101", "unet", "gpt"});
   belongs_to("--image-size", flags.image_size.has_value(), image_networks);
   belongs_to("--variant", flags.variant.has_value(), resnets);
   belongs_to("--stem", flags.stem.has_value(), resnets);
@@ -129,6 +127,8 @@ std::string dataset_of(const ModelFlags& flags) {
   if (flags.model == "gpt") return "text";
   return flags.model == "tied-lm" ? "none" : "cifar10";
 }
+
+bool is_resnet(const ModelFlags& flags) { return flags.model.starts_with("resnet"); }
 
 GptOptions gpt_options(const ModelFlags& flags) {
   GptOptions options;
@@ -170,7 +170,7 @@ double least_parameters(const ModelFlags& flags) {
   }
   if (is_resnet(flags)) {
     const ResnetOptions options = resnet_options(flags);
-    const double squares = options.depth == 18 ? of_resnet18 : of_resnet50;
+    const double squares = options.depth < 50 ? of_resnet18 : of_resnet50;
     return real(options.width) * (squares * real(options.width) + real(options.classes));
   }
   if (flags.model == "unet") return of_unet * real(unet_options(flags).width) * real(unet_options(flags).width);

@@ -55,6 +55,8 @@ void check_model(const ModelFlags& flags);
 /// "mnist", "cifar10" or "text": the flag, or the model's default; "none" for a model without a data set.
 std::string dataset_of(const ModelFlags& flags);
 
+/// Whether it is one of the ResNets.
+bool is_resnet(const ModelFlags& flags);
 /// The options of the model gpt.
 GptOptions gpt_options(const ModelFlags& flags);
 std::unique_ptr<Cell> make_model(const ModelFlags& flags);

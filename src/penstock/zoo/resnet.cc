@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <sstream>
 #include <string>
+#include <utility>
 
 #include <torch/nn/functional/padding.h>
 #include <torch/nn/functional/pooling.h>
@@ -82,9 +84,23 @@ PaddedWindow stem_window(ResnetStem stem) {
   return stem == ResnetStem::imagenet ? PaddedWindow{.size = 7, .stride = 2} : PaddedWindow{.size = 3, .stride = 1};
 }
 
+/// What the depth decides.
+struct Depth {
+  int layers;
+  std::array<int, 4> blocks;  // of layer1 to layer4
+  bool is_deep;               // the blocks are Bottlenecks
+};
+constexpr std::array<Depth, 4> depths{
+    {{18, {2, 2, 2, 2}, false}, {34, {3, 4, 6, 3}, false}, {50, {3, 4, 6, 3}, true}, {101, {3, 4, 23, 3}, true}}};
+
+const Depth& depth_of(const ResnetOptions& options) {
+  const auto* found = std::ranges::find(depths, options.depth, &Depth::layers);
+  require<ConfigError>(found != depths.end(), "a ResNet of depth ", options.depth, ": there are 18, 34, 50 and 101");
+  return *found;
+}
+
 ResnetOptions check(const ResnetOptions& options) {
-  require<ConfigError>(options.depth == 18 || options.depth == 50, "a ResNet of depth ", options.depth,
-                       ": there are 18 and 50");
+  (void)depth_of(options);
   require<ConfigError>(options.classes >= 1, "a ResNet for ", options.classes, " classes: it needs at least 1");
   require<ConfigError>(options.image_channels >= 1, "images of ", options.image_channels,
                        " channels: they have at least 1");
@@ -129,12 +145,12 @@ struct ResidualBlock::Step {
 ResidualBlock::ResidualBlock(const Shape& shape, const ResnetOptions& options) : variant_(options.variant) {
   const auto step = [&](const std::string& convolution_name, const std::string& norm_name, const Channels& channels,
                         const PaddedWindow& window) {
-    const bool is_last = norm_name == (options.depth == 18 ? "bn2" : "bn3");
+    const bool is_last = norm_name == (depth_of(options).is_deep ? "bn3" : "bn2");
     return Step{window, add(convolution_name, convolution(channels, window, options.variant)),
                 add(norm_name,
                     norm(channels.out, {.momentum = options.norm_momentum, .scale = is_last ? options.last_norm : 1}))};
   };
-  if (options.depth == 18) {
+  if (!depth_of(options).is_deep) {
     steps_.push_back(step("conv1", "bn1", {shape.in, shape.inside}, {.size = 3, .stride = shape.stride}));
     steps_.push_back(step("conv2", "bn2", {shape.inside, shape.out}, {.size = 3}));
   } else {
@@ -160,10 +176,9 @@ Value ResidualBlock::forward(Value x) {
 }
 
 ResidualGroup::ResidualGroup(const ResnetOptions& options, int number) {
-  constexpr std::array<int, 4> blocks_of_18{2, 2, 2, 2}, blocks_of_50{3, 4, 6, 3};
   const auto at = static_cast<std::size_t>(number - 1);
-  const int blocks = (options.depth == 18 ? blocks_of_18 : blocks_of_50)[at];
-  const std::int64_t expansion = options.depth == 18 ? 1 : 4;
+  const int blocks = depth_of(options).blocks[at];
+  const std::int64_t expansion = depth_of(options).is_deep ? 4 : 1;
   const std::int64_t inside = options.width << at;
   ResidualBlock::Shape shape{.in = number == 1 ? options.width : inside / 2 * expansion,
                              .inside = inside,
@@ -188,7 +203,7 @@ Resnet::Resnet(const ResnetOptions& options)
       layer2(options, 2),
       layer3(options, 3),
       layer4(options, 4),
-      fc(add("fc", [in = options.width * (options.depth == 18 ? 8 : 32), out = options.classes] {
+      fc(add("fc", [in = options.width * (depth_of(options).is_deep ? 32 : 8), out = options.classes] {
         return torch::nn::Linear(in, out);
       })) {
   add("head", head);
@@ -199,5 +214,21 @@ Resnet::Resnet(const ResnetOptions& options)
 }
 
 Value Resnet::forward(Value x) { return fc(mean(layer4(layer3(layer2(layer1(head(x))))), {2, 3})); }
+
+std::string resnet_name(const std::string& torchvision_name) {
+  std::istringstream parts(torchvision_name);
+  std::string name, part, before;
+  while (std::getline(parts, part, '.')) {
+    const std::string last = std::exchange(before, part);
+    if (last == "downsample")
+      part = part == "0" ? "shortcut" : "shortcut_bn";
+    else if (last.starts_with("layer") && part.find_first_not_of("0123456789") == std::string::npos)
+      part = "block" + part;
+    else if (last.empty() && (part == "conv1" || part == "bn1"))
+      part = "head." + part;
+    if (before != "downsample") name += (name.empty() ? "" : ".") + part;
+  }
+  return name;
+}
 
 }  // namespace penstock

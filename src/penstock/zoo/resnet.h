@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "penstock/model/model.h"
@@ -22,7 +23,7 @@ enum class ResnetStem {
 };
 
 struct ResnetOptions {
-  int depth = 50;  // 18 (blocks of two 3x3 convolutions) or 50 (Bottlenecks)
+  int depth = 50;  // 18 or 34 (blocks of two 3x3 convolutions), 50 or 101 (Bottlenecks)
   std::int64_t classes = 1000;
   ResnetVariant variant = ResnetVariant::v1_5;
   ResnetStem stem = ResnetStem::imagenet;
@@ -77,7 +78,7 @@ class ResidualGroup : public Cell {
   std::vector<std::unique_ptr<ResidualBlock>> blocks_;
 };
 
-/// ResNet-18 and ResNet-50. Input: images [n, image_channels, H, W]; output: logits [n, classes]. The public members
+/// ResNet-18, 34, 50 and 101. Input: images [n, image_channels, H, W]; output: logits [n, classes]. The public members
 /// can be annotated: `net.layer3.pipeline_stage = 1;` places all of layer3; the mean over the image and `flatten` run
 /// on the stage before them. Convolutions have Kaiming normal initial weights (fan-out, for ReLU), BatchNorms have
 /// weight 1 (or last_norm) and bias 0. ResNet-50 has 25,557,032 parameters for 1000 classes.
@@ -94,5 +95,9 @@ class Resnet : public Cell {
   ResidualGroup layer1, layer2, layer3, layer4;
   Layer fc;
 };
+
+/// The name in a Resnet of the tensor that torchvision's ResNets call `name`: "layer1.block0.shortcut.weight" of
+/// "layer1.0.downsample.0.weight". Names of a Resnet stay as they are.
+std::string resnet_name(const std::string& torchvision_name);
 
 }  // namespace penstock
