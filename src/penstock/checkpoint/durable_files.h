@@ -211,13 +211,14 @@ enum class SymbolicLinks { followed, refused };
 bool is_absence(int error_number);
 
 /// A regular file. Reads copy: a mapping into memory would turn an unreadable sector of a disk, and a file that becomes
-/// shorter, into a signal that ends the process. All functions throw DataError, which names the file: NotReadable
+/// shorter, into a signal that ends the process. Only weights that a training starts from are mapped, by number(). All functions throw DataError, which names the file: NotReadable
 /// if the system refuses to read it. Thread-safe.
 class ReadFile {
  public:
   ReadFile(SystemCalls& calls, const std::string& path, SymbolicLinks links);
 
   const std::string& path() const { return path_; }
+  int number() const { return file_.number(); }
   std::uint64_t size() const { return size_; }
   /// The bytes from `offset`; all of them must exist.
   void read(std::uint64_t offset, std::span<std::byte> into) const;
