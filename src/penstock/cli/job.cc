@@ -7,6 +7,7 @@
 
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
+#include "penstock/base/log.h"
 #include "penstock/base/text.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/model/stages.h"
@@ -49,6 +50,19 @@ void require_plan_fits(const JobFlags& flags, const Pipeline& pipeline) {
                            ": plan with the layers in the order in which this network runs them");
 }
 
+std::unique_ptr<Cell> network_with(const JobFlags& flags, const std::shared_ptr<const hf::MappedWeights>& weights) {
+  auto network = make_model(flags.network);
+  if (weights) network->take_weights_from(weights);
+  return network;
+}
+
+void log_casts(const hf::MappedWeights& weights) {
+  std::string types;
+  for (const TensorType type : weights.floating_types())
+    if (type != TensorType::f32) types += say(types.empty() ? "" : ", ", to_string(type));
+  if (!types.empty()) log(LogLevel::info, say(weights.place(), ": weights of ", types, " are cast to F32"));
+}
+
 /// The options of the world, after the checks that need no ranks.
 WorldOptions checked_world_options(const JobFlags& flags, Use use, Cell& network) {
   require<ConfigError>(
@@ -64,13 +78,14 @@ WorldOptions checked_world_options(const JobFlags& flags, Use use, Cell& network
 
 }  // namespace
 
-Job::Job(JobFlags& flags, Use use)
+Job::Job(JobFlags& flags, Use use, const std::shared_ptr<const hf::MappedWeights>& weights)
     : flags_(flags),
       use_(use),
-      network_(make_model(flags.network)),
+      network_(network_with(flags, weights)),
       optimizer_(use == Use::forward ? OptimizerFactory() : make_optimizer(flags)),
       world_(checked_world_options(flags, use, *network_)) {
   if (use != Use::forward) require_batch();
+  if (weights && world_.is_main()) log_casts(*weights);
 }
 
 Job::~Job() {
@@ -96,7 +111,6 @@ std::unique_ptr<Pipeline> Job::make_pipeline(const PipelineStart& start) {
   if (needs_measuring(options)) decide_by_measuring(flags_, world_, *network_, start.sample(), options);
   auto pipeline = std::make_unique<Pipeline>(world_, *network_, loss_of(flags_.network), options);
   require_plan_fits(flags_, *pipeline);
-  if (start.state) pipeline->load_state_dict(*start.state);
   if (optimizer_) pipeline->optimize_with(optimizer_);
   return pipeline;
 }

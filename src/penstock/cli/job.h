@@ -5,10 +5,10 @@
 
 #include <functional>
 #include <memory>
-#include <string>
 
 #include "penstock/cli/job_flags.h"
 #include "penstock/data/data.h"
+#include "penstock/hf/weights.h"
 
 namespace penstock::cli {
 
@@ -26,15 +26,15 @@ enum class Use {
 struct PipelineStart {
   /// Returns the first batch, the same on every process. Called only if the flags leave something to measuring.
   std::function<Batch()> sample;
-  const StateDict* state = nullptr;  // the weights; null: the initial ones of --seed
-  bool count_bytes = false;          // PipelineOptions::count_bytes
+  bool count_bytes = false;  // PipelineOptions::count_bytes
 };
 
 class Job {
  public:
-  /// Makes the network and starts the ranks. `flags` are settled, and outlive the job. Throws ConfigError for flags
-  /// that do not fit the network, the plan, the world or the use.
-  Job(JobFlags& flags, Use use);
+  /// Makes the network, which takes its weights from `weights` (null: the initial ones of --seed, or of the model's own
+  /// directory), and starts the ranks. `flags` are settled, and outlive the job. Throws ConfigError for flags that do
+  /// not fit the network, the plan, the world or the use, and as Cell::take_weights_from.
+  Job(JobFlags& flags, Use use, const std::shared_ptr<const hf::MappedWeights>& weights = nullptr);
   /// Where all ranks before this process's are lost, report_in_place_of_rank_0().
   ~Job();
   Job(const Job&) = delete;

@@ -38,10 +38,9 @@ int evaluate(EvaluateFlags flags) {
     require_same_vocabulary(flags.weights, weights, sets.text->vocabulary);
     network.vocabulary = sets.text->vocabulary.size();
   }
-  Job job(flags.job, Use::forward);
+  Job job(flags.job, Use::forward, weights.tensors);
   const LoaderOptions reading{.batch_size = flags.job.batch_size};
-  const auto pipeline = job.make_pipeline(
-      {.sample = [&] { return sample_of(sets, flags.data, network, reading); }, .state = &weights.state});
+  const auto pipeline = job.make_pipeline({.sample = [&] { return sample_of(sets, flags.data, network, reading); }});
   const World& world = job.world();
   if (world.is_main()) log(LogLevel::info, say(describe(network), ": ", world.describe()));
 

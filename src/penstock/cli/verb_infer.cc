@@ -197,9 +197,8 @@ int infer(InferFlags flags) {
     network.vocabulary = vocabulary.size();
   }
   const std::vector<Tokens> prompts = tokens_of(flags, vocabulary);
-  Job job(flags.job, Use::forward);
-  const auto pipeline = job.make_pipeline(
-      {.sample = [&] { return random_rows(flags); }, .state = flags.weights.empty() ? nullptr : &weights.state});
+  Job job(flags.job, Use::forward, weights.tensors);
+  const auto pipeline = job.make_pipeline({.sample = [&] { return random_rows(flags); }});
   const World& world = job.world();
   if (world.is_main()) log(LogLevel::info, say(describe(network), ": ", world.describe()));
 

@@ -213,7 +213,7 @@ void save_state(const TrainFlags& flags, Pipeline& pipeline, World& world,
                 const std::optional<Vocabulary>& vocabulary) {
   world.run([&] {
     const auto state = pipeline.state_dict();
-    if (world.is_main()) save_weights(flags.save_weights, flags.job.network, {state, vocabulary});
+    if (world.is_main()) save_weights(flags.save_weights, state, weight_metadata(flags.job.network, vocabulary));
   });
 }
 
@@ -246,11 +246,10 @@ int train(TrainFlags flags) {
     flags.job.network.vocabulary = vocabulary->size();
   }
 
-  Job job(flags.job, flags.shows_steps() ? Use::train_full_steps : Use::train);
+  Job job(flags.job, flags.shows_steps() ? Use::train_full_steps : Use::train, weights.tensors);
   const LoaderOptions reading{.batch_size = flags.job.batch_size, .seed = flags.job.pipeline.seed};
   const auto pipeline =
-      job.make_pipeline({.sample = [&] { return sample_of(sets, flags.data, flags.job.network, reading); },
-                         .state = weights.state.is_empty() ? nullptr : &weights.state});
+      job.make_pipeline({.sample = [&] { return sample_of(sets, flags.data, flags.job.network, reading); }});
   Loaders loaders = make_loaders(std::move(sets), flags.data, flags.job.network, reading, *pipeline);
   World& world = job.world();
   Trainer trainer(*pipeline, trainer_options(flags, begin_ns));

@@ -10,7 +10,10 @@
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "penstock/checkpoint/checkpoint.h"
+#include "penstock/checkpoint/durable_files.h"
 #include "penstock/checkpoint/export_weights.h"
+#include "penstock/hf/export.h"
+#include "penstock/hf/weights.h"
 #include "penstock/zoo/zoo.h"
 
 namespace penstock::cli {
@@ -18,7 +21,7 @@ namespace {
 
 constexpr const char* version_key = "penstock.weights";
 constexpr const char* version = "1";
-constexpr const char* settings_key = "penstock.network";
+constexpr const char* settings_key = hf::settings_key;
 constexpr const char* vocabulary_key = "penstock.vocabulary";
 
 Vocabulary vocabulary_in(const std::string& numbers, const std::string& path) {
@@ -155,17 +158,20 @@ std::optional<Vocabulary> take_network(const WeightMetadata& metadata, const Hel
   return vocabulary;
 }
 
-void save_weights(const std::string& path, const ModelFlags& network, const SavedWeights& weights) {
-  write_safetensors(path, {weights.state, weight_metadata(network, weights.vocabulary)});
+void save_weights(const std::string& path, const StateDict& state, const WeightMetadata& metadata) {
+  write_safetensors(path, {state, metadata});
 }
 
 SavedWeights read_weights(const std::string& path, ModelFlags& network) {
   require_whole_weights(path);
-  WeightFile file = read_safetensors(path);
-  SavedWeights weights{std::move(file.tensors), {}};
-  HeldTensors held{path, static_cast<std::int64_t>(weights.state.size())};
-  for (const auto& item : weights.state) held.elements += static_cast<double>(item.value().numel());
-  weights.vocabulary = take_network(file.metadata, held, network);
+  const SafetensorsHeader header = open_safetensors(SystemCalls::real(), path, SymbolicLinks::followed).header;
+  HeldTensors held{path, static_cast<std::int64_t>(header.tensors.size())};
+  for (const TensorPlace& tensor : header.tensors)
+    held.elements +=
+        static_cast<double>(tensor.end - tensor.begin) / static_cast<double>(bytes_per_element(tensor.type));
+  SavedWeights weights;
+  weights.vocabulary = take_network(header.metadata, held, network);
+  weights.tensors = std::make_shared<const hf::MappedWeights>(path, is_resnet(network) ? resnet_name : hf::Renaming());
   return weights;
 }
 

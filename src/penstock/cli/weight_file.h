@@ -7,16 +7,18 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "penstock/cli/model_flags.h"
 #include "penstock/data/data.h"
+#include "penstock/hf/weights.h"
 
 namespace penstock::cli {
 
 struct SavedWeights {
-  StateDict state = StateDict();              // as returned by Pipeline::state_dict()
+  std::shared_ptr<const hf::MappedWeights> tensors = {};
   std::optional<Vocabulary> vocabulary = {};  // language models only
 };
 
@@ -31,14 +33,16 @@ struct HeldTensors {
 /// Sets `network` from the metadata of a file, and returns the vocabulary. Throws as read_weights().
 std::optional<Vocabulary> take_network(const WeightMetadata& metadata, const HeldTensors& held, ModelFlags& network);
 
-/// Writes weights and metadata. Throws like write_safetensors.
-void save_weights(const std::string& path, const ModelFlags& network, const SavedWeights& weights);
+/// Writes `state`, which Pipeline::state_dict() has returned, and metadata. Throws like write_safetensors.
+void save_weights(const std::string& path, const StateDict& state, const WeightMetadata& metadata);
 
-/// Reads the file and sets the model, its sizes and the vocabulary in `network` from the metadata. Throws ConfigError,
-/// which names both values, if a flag that the user set contradicts the file; flags that do not affect the weights'
-/// shapes (--dropout, --norm-momentum) may differ. Throws DataError for settings that describe a larger network than
-/// the file's tensors are. A file of another program has no metadata: then only the flags describe the network. Throws
-/// DataError for a file that cannot be read or has a later version, and for a part of a checkpoint (require_whole_weights()).
+/// Opens the file, whose tensors are read later by the ranks that need them (hf/weights.h), and sets the model, its
+/// sizes and the vocabulary in `network` from the metadata. Throws ConfigError, which names both values, if a flag that
+/// the user set contradicts the file; flags that do not affect the weights' shapes (--dropout, --norm-momentum) may
+/// differ. Throws DataError for settings that describe a larger network than
+/// the file's tensors are. A file of another program has no metadata: then only the flags describe the network, and the
+/// tensors of a ResNet may have torchvision's names. Throws DataError for a file that cannot be read or has a later
+/// version, and for a part of a checkpoint (require_whole_weights()).
 SavedWeights read_weights(const std::string& path, ModelFlags& network);
 
 /// Throws ConfigError if the vocabulary of `text` differs from that of the weights, which were read from `path`.
