@@ -120,7 +120,8 @@ std::vector<std::string> export_weights(const Checkpoint& checkpoint, const std:
                        ": the name of a file of weights ends with ", suffix);
   require<ConfigError>(!most_bytes || *most_bytes > 0, "a file of weights cannot have at most 0 bytes");
   const std::vector<Shard> shards = shards_of(checkpoint.manifest(), most_bytes);
-  const auto metadata = metadata_of(checkpoint);
+  auto metadata = metadata_of(checkpoint);
+  metadata["format"] = "pt";  // without it, transformers refuses a file
   const std::vector<std::string> paths = paths_of(path, shards.size());
   for (const std::string& each : paths) require_outside_of_checkpoints(each);
   // All are complete before the first is in its place: a damaged tensor, or a full disk, leaves nothing half done.

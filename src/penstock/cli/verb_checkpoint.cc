@@ -10,6 +10,7 @@
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/checkpoint/export_weights.h"
 #include "penstock/cli/verbs.h"
+#include "penstock/hf/export.h"
 
 namespace penstock::cli {
 namespace {
@@ -39,7 +40,9 @@ struct CheckpointChoice {
 
 struct ExportChoice {
   CheckpointChoice from;
+  std::string format = "safetensors";
   std::string output;
+  std::string original;
   std::optional<std::uint64_t> most_bytes;
 };
 
@@ -153,7 +156,13 @@ void export_checkpoint(const ExportChoice& choice) {
                        newest.damaged.empty() ? ": there is no checkpoint" : ": there is no complete checkpoint");
     checkpoint = std::move(newest.checkpoint);
   }
-  for (const std::string& path : export_weights(*checkpoint, choice.output, choice.most_bytes))
+  const bool is_directory = choice.format == "hf";
+  require<ConfigError>(is_directory || choice.original.empty(), "--original ", choice.original,
+                       " is for --format hf: leave it out");
+  hf::DirectoryExport directory{choice.output, choice.original};
+  directory.most_bytes = choice.most_bytes.value_or(directory.most_bytes);
+  for (const std::string& path : is_directory ? hf::export_directory(*checkpoint, directory)
+                                              : export_weights(*checkpoint, choice.output, choice.most_bytes))
     std::cout << path << "\n";
 }
 
@@ -180,15 +189,27 @@ void add_checkpoint_verb(CLI::App& program) {
       "export", "write parameters and buffers of the newest complete checkpoint, or one, as .safetensors");
   auto wanted = std::make_shared<ExportChoice>();
   wanted->from.add_to(*to_file);
-  to_file->add_option("--output", wanted->output, "the file to write; its name ends with .safetensors")
-      ->type_name("FILE")
+  to_file
+      ->add_option("--format", wanted->format,
+                   "safetensors: a file; hf: a directory that Hugging Face's transformers loads, for a model hf:DIR")
+      ->check(CLI::IsMember({"safetensors", "hf"}))
+      ->capture_default_str();
+  to_file->add_option("--output", wanted->output, "the file to write; its name ends with .safetensors; or a directory")
+      ->type_name("PATH")
       ->required();
+  to_file
+      ->add_option("--original", wanted->original,
+                   "hf: the directory of the model's config.json and tokenizer (default: the training's hf:DIR)")
+      ->type_name("DIR");
   to_file
       ->add_option_function<std::string>(
           "--max-shard-size", [wanted](const std::string& text) { wanted->most_bytes = parse_shard_size(text); },
-          "bytes of one file, as 500MB or 2GB: several files beside FILE, and an index")
+          "bytes of one file, as 500MB or 2GB: several files beside it, and an index (default: no limit; hf: 5GB)")
       ->type_name("BYTES");
-  to_file->footer("Example:\n  penstock checkpoint export run/checkpoints --output model.safetensors");
+  to_file->footer(
+      "Example:\n"
+      "  penstock checkpoint export run/checkpoints --output model.safetensors\n"
+      "  penstock checkpoint export run/checkpoints --format hf --output fine-tuned");
   to_file->callback([wanted] { export_checkpoint(*wanted); });
 }
 
