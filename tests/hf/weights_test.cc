@@ -1,6 +1,7 @@
 // Weights in one file or in shards with an index: what is read, what is held in memory, and errors.
 #include "penstock/hf/weights.h"
 
+#include <array>
 #include <fstream>
 #include <map>
 

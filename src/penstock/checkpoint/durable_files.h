@@ -211,7 +211,8 @@ enum class SymbolicLinks { followed, refused };
 bool is_absence(int error_number);
 
 /// A regular file. Reads copy: a mapping into memory would turn an unreadable sector of a disk, and a file that becomes
-/// shorter, into a signal that ends the process. Only weights that a training starts from are mapped, by number(). All functions throw DataError, which names the file: NotReadable
+/// shorter, into a signal that ends the process. Only weights that a training starts from are mapped, by number(). All
+/// functions throw DataError, which names the file: NotReadable
 /// if the system refuses to read it. Thread-safe.
 class ReadFile {
  public:

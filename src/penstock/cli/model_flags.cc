@@ -16,8 +16,9 @@ namespace {
 using Names = std::vector<std::string>;
 
 const Names resnets{"resnet18", "resnet34", "resnet50", "resnet101"};
-const Names image_networks{"resnet18", "resnet34", "resnet50", "resnet101", "unet"};
-const Names networks{"mlp", "resnet18", "resnet34", "resnet50", "resnet101", "unet", "gpt", "tied-lm"};
+const Names classifiers{"mlp", "resnet18", "resnet34", "resnet50", "resnet101", "vit-b16"};
+const Names image_networks{"resnet18", "resnet34", "resnet50", "resnet101", "vit-b16", "unet"};
+const Names networks{"mlp", "resnet18", "resnet34", "resnet50", "resnet101", "vit-b16", "unet", "gpt", "tied-lm"};
 
 /// Properties of the images of a data set.
 struct Images {
@@ -48,6 +49,17 @@ ResnetOptions resnet_options(const ModelFlags& flags) {
   return options;
 }
 
+VitOptions vit_options(const ModelFlags& flags) {
+  VitOptions options;
+  options.classes = classes_of(flags);
+  options.image_channels = images_of(flags).channels;
+  options.image_side = images_of(flags).side;
+  options.width = flags.width.value_or(options.width);
+  options.layers = flags.layers.value_or(options.layers);
+  options.heads = flags.heads.value_or(options.heads);
+  return options;
+}
+
 UnetOptions unet_options(const ModelFlags& flags) {
   UnetOptions options;
   options.in_channels = options.out_channels = images_of(flags).channels;
@@ -64,12 +76,13 @@ void ModelFlags::add_to(CLI::App& app) {
       ->check(CLI::IsMember({"mnist", "cifar10", "text"}))
       ->group("Data");
   app.add_option("--hidden", hidden, "mlp: widths of the hidden layers, 512,512 or 1024x8 (default: 512,512)");
-  app.add_option("--classes", classes, "mlp, resnet: number of classes (default: the data set's)");
-  app.add_option("--width", width,
-                 "resnet, unet: channels of the first layers (default: 64, unet 16); gpt: width of the residual stream "
-                 "(default: 128)");
+  app.add_option("--classes", classes, "mlp, resnet, vit: number of classes (default: the data set's)");
+  app.add_option(
+      "--width", width,
+      "resnet, unet: channels of the first layers (default: 64, unet 16); gpt, vit: width of the residual stream "
+      "(default: 128, vit 768)");
   app.add_option("--image-size", image_size,
-                 "resnet, unet: images are resized to this height and width (default: the data set's size)");
+                 "resnet, vit, unet: images are resized to this height and width (default: the data set's size)");
   app.add_option("--variant", variant,
                  "resnet: v1 (stride in the first 1x1 convolution of a Bottleneck, 'same' padding) or v1.5 (stride in "
                  "the 3x3; the default)")
@@ -79,8 +92,8 @@ void ModelFlags::add_to(CLI::App& app) {
       ->check(CLI::IsMember({"imagenet", "cifar"}));
   app.add_option("--norm-momentum", norm_momentum,
                  "resnet: weight of a micro-batch's statistics in BatchNorm's running statistics (default: 0.1)");
-  app.add_option("--layers", layers, "gpt: blocks (default: 4)");
-  app.add_option("--heads", heads, "gpt: attention heads, a divisor of the width (default: 4)");
+  app.add_option("--layers", layers, "gpt, vit: blocks (default: 4, vit 12)");
+  app.add_option("--heads", heads, "gpt, vit: attention heads, a divisor of the width (default: 4, vit 12)");
   app.add_option("--context", context, "gpt: longest sequence, and length of the training sequences (default: 64)");
   app.add_option("--dropout", dropout,
                  say("gpt, mlp: dropout probability in training (default: gpt ", defaults.dropout, ", mlp 0)"));
@@ -99,14 +112,15 @@ void check_model(const ModelFlags& flags) {
                          ": leave it out");
   };
   belongs_to("--hidden", flags.hidden.has_value(), {"mlp"});
-  belongs_to("--classes", flags.classes.has_value(), {"mlp", "resnet18", "resnet34", "resnet50", "resnet101"});
-  belongs_to("--width", flags.width.has_value(), {"resnet18", "resnet34", "resnet50", "resnet101", "unet", "gpt"});
+  belongs_to("--classes", flags.classes.has_value(), classifiers);
+  belongs_to("--width", flags.width.has_value(),
+             {"resnet18", "resnet34", "resnet50", "resnet101", "vit-b16", "unet", "gpt"});
   belongs_to("--image-size", flags.image_size.has_value(), image_networks);
   belongs_to("--variant", flags.variant.has_value(), resnets);
   belongs_to("--stem", flags.stem.has_value(), resnets);
   belongs_to("--norm-momentum", flags.norm_momentum.has_value(), resnets);
-  belongs_to("--layers", flags.layers.has_value(), {"gpt"});
-  belongs_to("--heads", flags.heads.has_value(), {"gpt"});
+  belongs_to("--layers", flags.layers.has_value(), {"gpt", "vit-b16"});
+  belongs_to("--heads", flags.heads.has_value(), {"gpt", "vit-b16"});
   belongs_to("--context", flags.context.has_value(), {"gpt"});
   belongs_to("--dropout", flags.dropout.has_value(), {"gpt", "mlp"});
   belongs_to("--head", flags.head.has_value(), {"gpt"});
@@ -148,6 +162,7 @@ std::unique_ptr<Cell> make_model(const ModelFlags& flags) {
   if (flags.model == "tied-lm") return std::make_unique<TiedLanguageModel>();
   if (is_resnet(flags)) return std::make_unique<Resnet>(resnet_options(flags));
   if (flags.model == "unet") return std::make_unique<Unet>(unet_options(flags));
+  if (flags.model == "vit-b16") return std::make_unique<Vit>(vit_options(flags));
   const Images images = images_of(flags);
   MlpOptions options;
   options.inputs = images.channels * images.side * images.side;
@@ -173,6 +188,9 @@ double least_parameters(const ModelFlags& flags) {
     const double squares = options.depth < 50 ? of_resnet18 : of_resnet50;
     return real(options.width) * (squares * real(options.width) + real(options.classes));
   }
+  if (flags.model == "vit-b16")
+    return of_gpt_block * real(vit_options(flags).layers) * real(vit_options(flags).width) *
+           real(vit_options(flags).width);
   if (flags.model == "unet") return of_unet * real(unet_options(flags).width) * real(unet_options(flags).width);
   const Images images = images_of(flags);
   double inputs = real(images.channels * images.side * images.side), count = 0;
@@ -215,6 +233,12 @@ std::string describe(const ModelFlags& flags) {
                options.width, ", ", options.classes, " classes, on ", dataset_of(flags), " of ", images_of(flags).side,
                " x ", images_of(flags).side);
   }
+  if (flags.model == "vit-b16") {
+    const VitOptions options = vit_options(flags);
+    return say(flags.model, ", ", options.layers, " layers, width ", options.width, ", ", options.heads, " heads, ",
+               options.classes, " classes, on ", dataset_of(flags), " of ", options.image_side, " x ",
+               options.image_side);
+  }
   if (flags.model == "unet") return say("unet of width ", unet_options(flags).width, " on ", dataset_of(flags));
   if (flags.model == "gpt") {
     const GptOptions options = gpt_options(flags);
@@ -252,6 +276,10 @@ nlohmann::ordered_json settings_of(const ModelFlags& flags) {
     settings["stem"] = flags.stem.value_or("imagenet");
     settings["width"] = options.width;
     settings["norm_momentum"] = options.norm_momentum;
+  }
+  if (flags.model == "vit-b16") {
+    const VitOptions options = vit_options(flags);
+    settings.update({{"width", options.width}, {"layers", options.layers}, {"heads", options.heads}});
   }
   if (flags.model == "unet") settings["width"] = unet_options(flags).width;
   settings["image_size"] = images_of(flags).side;

@@ -114,6 +114,12 @@ void require_sizes_of(const HeldTensors& held, const ModelFlags& network) {
                      " layers, and it has ", held.tensors, " tensors");
 }
 
+/// From torchvision's names.
+hf::Renaming network_name(const ModelFlags& network) {
+  if (is_resnet(network)) return resnet_name;
+  return network.model == "vit-b16" ? vit_name : hf::Renaming();
+}
+
 }  // namespace
 
 WeightMetadata weight_metadata(const ModelFlags& network, const std::optional<Vocabulary>& vocabulary) {
@@ -171,7 +177,7 @@ SavedWeights read_weights(const std::string& path, ModelFlags& network) {
         static_cast<double>(tensor.end - tensor.begin) / static_cast<double>(bytes_per_element(tensor.type));
   SavedWeights weights;
   weights.vocabulary = take_network(header.metadata, held, network);
-  weights.tensors = std::make_shared<const hf::MappedWeights>(path, is_resnet(network) ? resnet_name : hf::Renaming());
+  weights.tensors = std::make_shared<const hf::MappedWeights>(path, network_name(network));
   return weights;
 }
 

@@ -1,6 +1,8 @@
 #include "penstock/hf/weights.h"
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <filesystem>
 #include <string_view>
 
@@ -106,8 +108,8 @@ torch::Tensor MappedWeights::read(const std::string& name) const {
   const auto found = places_.find(name);
   if (found == places_.end()) return {};
   const auto& [file, tensor] = found->second;
-  const auto options = torch::dtype(scalar_type_of(tensor.type, name));
-  if (tensor.begin == tensor.end) return torch::empty(tensor.shape, options);
+  const torch::ScalarType type = scalar_type_of(tensor.type, name);
+  if (tensor.begin == tensor.end) return torch::empty(tensor.shape, type);
   const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::uint64_t begin = file->data_begin + tensor.begin, pages_begin = begin / page * page;
   const MappedBytes mapped = map_bytes(file->file, pages_begin, file->data_begin + tensor.end - pages_begin);
@@ -117,7 +119,7 @@ torch::Tensor MappedWeights::read(const std::string& name) const {
                        unmap, torch::dtype(torch::kUInt8));
   // Other programs may write files in which numbers are not aligned.
   const bool is_aligned = begin % bytes_per_element(tensor.type) == 0;
-  return (is_aligned ? bytes : bytes.clone()).view(torch::typeMetaToScalarType(options.dtype())).view(tensor.shape);
+  return (is_aligned ? bytes : bytes.clone()).view(type).view(tensor.shape);
 }
 
 std::vector<std::string> MappedWeights::names() const {

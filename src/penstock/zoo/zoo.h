@@ -6,3 +6,4 @@
 #include "penstock/zoo/resnet.h"
 #include "penstock/zoo/tied_language_model.h"
 #include "penstock/zoo/unet.h"
+#include "penstock/zoo/vit.h"

@@ -1,0 +1,50 @@
+"""Weight files of torchvision's ResNets and Vision Transformers: `penstock infer` computes torchvision's logits.
+
+Usage: torchvision_weights_test.py PENSTOCK BUILD; skipped if there is no Python with torchvision: BUILD/hf/venv of
+tools/fetch_smollm2.py.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "cli"))
+import program_runs
+from program_runs import ProgramRuns
+
+PYTHON = ""
+FLAGS = {"vit-b16": ["--width", "64", "--layers", "2", "--heads", "4"]}
+
+
+class TorchvisionWeights(ProgramRuns):
+    def logits(self, name, *flags):
+        self.output_of("infer", "--model", name, "--weights", name + ".safetensors", "--classes", "1000", "--rows", "2",
+                       "--json", "out.json", *FLAGS.get(name, []), *flags)
+        return json.loads(self.read("out.json"))["outputs"][0]["values"]
+
+    def test_logits_are_torchvisions(self):
+        subprocess.run([PYTHON, os.path.join(HERE, "torchvision_models.py"), self.folder], check=True)
+        for name, wanted in json.loads(self.read("logits.json")).items():
+            largest = max(abs(value) for row in wanted for value in row)
+            for flags in ([], ["--stages", "2"]) if name in ("resnet18", "vit-b16") else ([],):
+                for row, wanted_row in zip(self.logits(name, *flags), wanted, strict=True):
+                    difference = max(abs(a - b) for a, b in zip(row, wanted_row, strict=True))
+                    self.assertLess(difference, 1e-5 * largest, (name, flags))
+        self.assert_refused(["infer", "--weights", "resnet18.safetensors", "--classes", "1000", "--model"],
+                            (["resnet34"], "the network has 'layer1.block2.bn1.bias' of shape [64], but "
+                                           "resnet18.safetensors has no tensor of that name"),
+                            (["resnet18", "--width", "32"], "'head.conv1.weight' has shape [32, 3, 7, 7] in the "
+                                                            "network and [64, 3, 7, 7] in resnet18.safetensors"))
+
+
+if __name__ == "__main__":
+    program_runs.PROGRAM = os.path.abspath(sys.argv[1])
+    PYTHON = os.path.join(os.path.abspath(sys.argv[2]), "hf", "venv", "bin", "python")
+    if not os.path.exists(PYTHON):
+        print(f"no {PYTHON}: run tools/fetch_smollm2.py", file=sys.stderr)
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1])
