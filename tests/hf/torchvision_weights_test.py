@@ -1,7 +1,7 @@
 """Weight files of torchvision's ResNets and Vision Transformers: `penstock infer` computes torchvision's logits.
 
-Usage: torchvision_weights_test.py PENSTOCK BUILD; skipped if there is no Python with torchvision: BUILD/hf/venv of
-tools/fetch_smollm2.py.
+Usage: torchvision_weights_test.py PENSTOCK DATA BUILD; see program_runs.py. Skipped if there is no BUILD/hf/venv, which
+tools/fetch_smollm2.py makes.
 """
 
 import json
@@ -35,15 +35,16 @@ class TorchvisionWeights(ProgramRuns):
                     difference = max(abs(a - b) for a, b in zip(row, wanted_row, strict=True))
                     self.assertLess(difference, 1e-5 * largest, (name, flags))
         self.assert_refused(["infer", "--weights", "resnet18.safetensors", "--classes", "1000", "--model"],
-                            (["resnet34"], "the network has 'layer1.block2.bn1.bias' of shape [64], but "
-                                           "resnet18.safetensors has no tensor of that name"),
-                            (["resnet18", "--width", "32"], "'head.conv1.weight' has shape [32, 3, 7, 7] in the "
-                                                            "network and [64, 3, 7, 7] in resnet18.safetensors"))
+                            (["resnet34"], "the network has 'layer1.block2.conv1.weight' of shape [64, 64, 3, 3], "
+                                           "but resnet18.safetensors has no tensor of that name"),
+                            (["resnet18", "--width", "32"], "'fc.weight' has shape [1000, 256] in the network and "
+                                                            "[1000, 512] in resnet18.safetensors"))
 
 
 if __name__ == "__main__":
     program_runs.PROGRAM = os.path.abspath(sys.argv[1])
-    PYTHON = os.path.join(os.path.abspath(sys.argv[2]), "hf", "venv", "bin", "python")
+    program_runs.DATA = os.path.abspath(sys.argv[2])
+    PYTHON = os.path.join(os.path.abspath(sys.argv[3]), "hf", "venv", "bin", "python")
     if not os.path.exists(PYTHON):
         print(f"no {PYTHON}: run tools/fetch_smollm2.py", file=sys.stderr)
         sys.exit(77)

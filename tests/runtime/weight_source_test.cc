@@ -150,7 +150,7 @@ TEST(WeightSource, names_the_tensor_and_both_values) {
             "weights of this network");
   values["first.weight"] = torch::zeros({4, 4}, torch::kInt64);
   EXPECT_EQ(error_with(values),
-            "'first.weight' is float in the network and long in weights.bin: only floating-point tensors are cast");
+            "'first.weight' is float in the network and long int in weights.bin: only floating-point tensors are cast");
 }
 
 TEST(WeightSource, names_three_tensors_that_no_layer_takes) {

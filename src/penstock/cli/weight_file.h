@@ -39,10 +39,10 @@ void save_weights(const std::string& path, const StateDict& state, const WeightM
 /// Opens the file, whose tensors are read later by the ranks that need them (hf/weights.h), and sets the model, its
 /// sizes and the vocabulary in `network` from the metadata. Throws ConfigError, which names both values, if a flag that
 /// the user set contradicts the file; flags that do not affect the weights' shapes (--dropout, --norm-momentum) may
-/// differ. Throws DataError for settings that describe a larger network than
-/// the file's tensors are. A file of another program has no metadata: then only the flags describe the network, and the
-/// tensors of a ResNet or Vision Transformer may have torchvision's names. Throws DataError for a file that cannot be read or has a later
-/// version, and for a part of a checkpoint (require_whole_weights()).
+/// differ. Throws DataError for settings that describe a larger network than the file's tensors are. A file of another
+/// program has no metadata: then only the flags describe the network, and the tensors of a ResNet or Vision Transformer
+/// may have torchvision's names. Throws DataError for a file that cannot be read or has a later version, and for a part
+/// of a checkpoint (require_whole_weights()).
 SavedWeights read_weights(const std::string& path, ModelFlags& network);
 
 /// Throws ConfigError if the vocabulary of `text` differs from that of the weights, which were read from `path`.
