@@ -4,7 +4,7 @@
 #   CMAKE_PREFIX_PATH or Torch_DIR; HINTS, folders with Torch's CMake files; what each of PYTHONS would import as torch.
 # Afterwards Torch_FOUND, Torch_VERSION and TORCH_LIBRARIES are as find_package(Torch) sets them, and PROBLEM names a
 # variable that is empty or says in one line what is wrong.
-set(PENSTOCK_TORCH_MINIMUM 2.4)
+set(PENSTOCK_TORCH_MINIMUM 2.5)
 set(penstock_torch_asks ${CMAKE_CURRENT_LIST_DIR}/where_is_torch.py)
 
 macro(penstock_find_torch problem)

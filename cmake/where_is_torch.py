@@ -2,7 +2,7 @@
 
 Does not import it: that takes seconds.
 
-    where_is_torch.py MINIMUM    e.g. 2.4; a torch that is older, or none, gives exit code 1 and no output
+    where_is_torch.py MINIMUM    e.g. 2.5; a torch that is older, or none, gives exit code 1 and no output
 """
 import importlib.metadata
 import importlib.util

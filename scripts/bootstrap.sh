@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 torch_version=2.13.0
-torch_minimum=2.4
+torch_minimum=2.5
 safetensors_version=0.8.0
 log=build/bootstrap.log
 
