@@ -3,7 +3,6 @@
 
 #include <array>
 #include <fstream>
-#include <map>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -20,13 +19,12 @@ using hf::MappedWeights;
 using test::error_text;
 using test::TemporaryFolder;
 using test::write_bytes;
-using Named = std::map<std::string, torch::Tensor>;
 
 /// Two shards, "a.weight" and "b.weight" in the first, "c.weight" in the second, and their index.
 struct Shards {
   TemporaryFolder folder{"hf_weights"};
-  Named first{{"a.weight", torch::randn({3, 5})}, {"b.weight", torch::randn({7}).to(torch::kBFloat16)}};
-  Named second{{"c.weight", torch::randn({2, 2}).to(torch::kFloat16)}};
+  StateDict first{{"a.weight", torch::randn({3, 5})}, {"b.weight", torch::randn({7}).to(torch::kBFloat16)}};
+  StateDict second{{"c.weight", torch::randn({2, 2}).to(torch::kFloat16)}};
 
   Shards() {
     write_safetensors(folder / "model-00001-of-00002.safetensors", {first});
@@ -45,10 +43,10 @@ TEST(MappedWeights, reads_all_shards) {
   const Shards shards;
   const MappedWeights weights(shards.folder.string());
   EXPECT_EQ(weights.names(), (std::vector<std::string>{"a.weight", "b.weight", "c.weight"}));
-  for (const Named& shard : {shards.first, shards.second})
-    for (const auto& [name, value] : shard) {
-      EXPECT_EQ(weights.read(name).scalar_type(), value.scalar_type()) << name;
-      EXPECT_TRUE(weights.read(name).equal(value)) << name;
+  for (const StateDict& shard : {shards.first, shards.second})
+    for (const auto& item : shard) {
+      EXPECT_EQ(weights.read(item.key()).scalar_type(), item->scalar_type()) << item.key();
+      EXPECT_TRUE(weights.read(item.key()).equal(item.value())) << item.key();
     }
   EXPECT_FALSE(weights.read("d.weight").defined());
   EXPECT_EQ(weights.floating_types(), (std::set{TensorType::f32, TensorType::f16, TensorType::bf16}));
