@@ -9,6 +9,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "penstock/cli/value_flags.h"
+#include "penstock/hf/model.h"
 #include "penstock/train/trainer.h"
 
 namespace penstock::cli {
@@ -101,8 +102,14 @@ LoaderOptions with_transforms(LoaderOptions options, const DataFlags& flags, con
   return options;
 }
 
+std::shared_ptr<const SampleSource> token_windows(const TokenRange& tokens, const DataFlags& flags,
+                                                  const ModelFlags& model, bool random) {
+  return text_windows(tokens, {.length = context_of(model), .random = random, .documents = flags.separate_documents});
+}
+
 Loader train_loader(const DataSets& sets, const DataFlags& flags, const ModelFlags& model,
                     const LoaderOptions& options) {
+  if (sets.tokens) return Loader(token_windows(sets.tokens->train, flags, model, flags.shuffle), options);
   if (!sets.text) return Loader(sets.train, with_transforms(options, flags, model));
   // Without shuffling, a text is read as consecutive windows.
   const std::int64_t length = gpt_options(model).context;
@@ -118,10 +125,15 @@ std::string is_no_url(const std::string& text) {
 }
 
 void DataFlags::add_to(CLI::App& app) {
-  app.add_option("--data", directory, "directory of the data set's files (default: $PENSTOCK_DATA, else data)")
+  app.add_option(
+         "--data", directory,
+         "directory of the data set's files (default: $PENSTOCK_DATA, else data); hf:DIR: a file of tokens, from "
+         "`penstock tokenize`, llm.c or nanoGPT")
       ->check(CLI::Validator(is_no_url, ""));
   app.add_flag("--shuffle,!--no-shuffle", shuffle, "read the samples in a random order, or in the stored order")
       ->default_str("true");
+  app.add_flag("--separate-documents", separate_documents,
+               "hf:DIR: tokens attend only to their own document in a window of several");
   app.add_flag("--drop-last", drop_last, "omit a last batch that is smaller than --batch-size");
   // The last of the two flags counts.
   const auto set_augment = [this](const std::string& text) {
@@ -155,6 +167,15 @@ DataSets read_data(const DataFlags& flags, const ModelFlags& model, bool with_te
                        "no data set here fits --model tied-lm: penstock infer runs it, examples/tied_inference.cc too");
   DataSets sets;
   sets.with_test = with_test;
+  require<ConfigError>(!flags.separate_documents || hf_directory(model),
+                       "--separate-documents is for hf:DIR, not for --model ", model.model, ": leave it out");
+  if (const auto directory = hf_directory(model)) {
+    require<ConfigError>(!flags.directory.empty(), "--model ", model.model,
+                         " is trained and evaluated on a file of tokens: pass --data FILE, written by penstock "
+                         "tokenize");
+    sets.tokens = load_tokens(flags.directory, hf::read_config(*directory).vocabulary);
+    return sets;
+  }
   if (dataset_of(model) == "text") {
     sets.text = load_text(data_directory(flags));
     return sets;
@@ -179,6 +200,8 @@ Loaders make_loaders(DataSets sets, const DataFlags& flags, const ModelFlags& mo
   if (sets.text && sets.with_test)
     loaders.test.emplace(text_windows(sets.text->validation, {.length = gpt_options(model).context, .random = false}),
                          for_test(options));
+  if (sets.tokens && sets.with_test)
+    loaders.test.emplace(token_windows(sets.tokens->validation, flags, model, /*random=*/false), for_test(options));
   if (sets.test) loaders.test.emplace(std::move(*sets.test), for_test(with_transforms(options, flags, model)));
   return loaders;
 }

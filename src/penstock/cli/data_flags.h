@@ -19,6 +19,7 @@ struct DataFlags {
   bool drop_last = false;
   std::string augment = "none";  // a list of names, as the help of --augment has them
   std::string normalize = "standard";
+  bool separate_documents = false;
 
   void add_to(CLI::App& app);
 };
@@ -29,11 +30,12 @@ std::string is_no_url(const std::string& text);
 /// The value of --data, else $PENSTOCK_DATA, else the repository's folder `data`.
 std::string data_directory(const DataFlags& flags);
 
-/// The data set of a model as stored: images, or a text with its vocabulary.
+/// The data set of a model as stored: images, a text with its vocabulary, or a file of tokens.
 struct DataSets {
   ImageSet train;
   std::optional<ImageSet> test;
   std::optional<TextSet> text;
+  std::optional<TokenSet> tokens;
   bool with_test = false;
 };
 

@@ -9,6 +9,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/base/text.h"
+#include "penstock/cli/memory_need.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/model/stages.h"
 #include "penstock/world/rank_threads.h"
@@ -85,7 +86,9 @@ Job::Job(JobFlags& flags, Use use, const std::shared_ptr<const hf::MappedWeights
       optimizer_(use == Use::forward ? OptimizerFactory() : make_optimizer(flags)),
       world_(checked_world_options(flags, use, *network_)) {
   if (use != Use::forward) require_batch();
-  if (weights && world_.is_main()) log_casts(*weights);
+  if (!world_.is_main()) return;
+  const auto read = weights ? weights : hf_weights(flags.network);
+  if (read) log_casts(*read);
 }
 
 Job::~Job() {
@@ -105,10 +108,22 @@ void Job::require_batch() const {
                        most >= 1 ? say(", or --micro-batches ", most, " or fewer") : std::string());
 }
 
+void Job::log_need(const PipelineOptions& options) const {
+  if (!hf_directory(flags_.network) || !world_.is_main()) return;
+  const int values = flags_.optimizer.starts_with("adam") ? 2 : flags_.optimizer == "rmsprop" ? 1 : 0;
+  const Training training{.ranks = world_.stages(),
+                          .has_updates = use_ != Use::forward,
+                          .optimizer_values = values + (flags_.momentum > 0 ? 1 : 0)};
+  const bool is_of_threads = launched(flags_).kind == joining::LaunchedAs::Kind::alone;
+  log(LogLevel::info, need_text(bytes_of_ranks(*network_, options, training),
+                                is_of_threads ? static_cast<std::size_t>(world_.stages()) : 1, available_memory()));
+}
+
 std::unique_ptr<Pipeline> Job::make_pipeline(const PipelineStart& start) {
   PipelineOptions options = flags_.pipeline;
   options.count_bytes = start.count_bytes;
   if (needs_measuring(options)) decide_by_measuring(flags_, world_, *network_, start.sample(), options);
+  log_need(options);
   auto pipeline = std::make_unique<Pipeline>(world_, *network_, loss_of(flags_.network), options);
   require_plan_fits(flags_, *pipeline);
   if (optimizer_) pipeline->optimize_with(optimizer_);

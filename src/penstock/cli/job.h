@@ -50,6 +50,8 @@ class Job {
 
  private:
   void require_batch() const;
+  /// Logs how much memory the model of a Hugging Face directory needs.
+  void log_need(const PipelineOptions& options) const;
 
   JobFlags& flags_;
   Use use_;

@@ -1,6 +1,7 @@
 #include "penstock/cli/model_flags.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,8 @@
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "penstock/cli/value_flags.h"
+#include "penstock/hf/export.h"
+#include "penstock/hf/model.h"
 #include "penstock/zoo/zoo.h"
 
 namespace penstock::cli {
@@ -67,10 +70,19 @@ UnetOptions unet_options(const ModelFlags& flags) {
   return options;
 }
 
+/// The check of --model: an error message for a name that is none.
+std::string known_model(const std::string& name) {
+  const bool is_known = name.starts_with(hf::model_prefix) || std::ranges::find(networks, name) != networks.end();
+  return is_known ? std::string() : say(name, " not in {", listed(networks), ", hf:DIR}");
+}
+
 }  // namespace
 
 void ModelFlags::add_to(CLI::App& app) {
-  model_option_ = add_choice(app, "--model", model, networks, listed(networks));
+  model_option_ =
+      app.add_option("--model", model, say(listed(networks), ", or hf:DIR, the model of a Hugging Face directory"))
+          ->check(CLI::Validator(known_model, ""))
+          ->capture_default_str();
   app.add_option("--dataset", dataset,
                  "mnist, cifar10 or text (default: mnist for mlp, text for gpt, cifar10 for the others)")
       ->check(CLI::IsMember({"mnist", "cifar10", "text"}))
@@ -92,9 +104,14 @@ void ModelFlags::add_to(CLI::App& app) {
       ->check(CLI::IsMember({"imagenet", "cifar"}));
   app.add_option("--norm-momentum", norm_momentum,
                  "resnet: weight of a micro-batch's statistics in BatchNorm's running statistics (default: 0.1)");
+  app.add_option("--init", init,
+                 "hf:DIR: weights (the directory's) or random (as its config.json says, by --seed; default: weights)")
+      ->check(CLI::IsMember({"weights", "random"}));
   app.add_option("--layers", layers, "gpt, vit: blocks (default: 4, vit 12)");
   app.add_option("--heads", heads, "gpt, vit: attention heads, a divisor of the width (default: 4, vit 12)");
-  app.add_option("--context", context, "gpt: longest sequence, and length of the training sequences (default: 64)");
+  app.add_option("--context", context,
+                 "gpt: longest sequence, and length of the training sequences (default: 64); hf:DIR: length of the "
+                 "training sequences (default: 512, or the model's longest)");
   app.add_option("--dropout", dropout,
                  say("gpt, mlp: dropout probability in training (default: gpt ", defaults.dropout, ", mlp 0)"));
   app.add_option(
@@ -121,10 +138,18 @@ void check_model(const ModelFlags& flags) {
   belongs_to("--norm-momentum", flags.norm_momentum.has_value(), resnets);
   belongs_to("--layers", flags.layers.has_value(), {"gpt", "vit-b16"});
   belongs_to("--heads", flags.heads.has_value(), {"gpt", "vit-b16"});
-  belongs_to("--context", flags.context.has_value(), {"gpt"});
+  if (const auto directory = hf_directory(flags)) {
+    const std::int64_t longest = hf::read_config(*directory).context;
+    require<ConfigError>(context_of(flags) >= 1 && context_of(flags) <= longest, "--context ", context_of(flags),
+                         ", but the longest sequence of ", flags.model, " is ", longest, " tokens: pass 1 to ",
+                         longest);
+  } else {
+    belongs_to("--context", flags.context.has_value(), {"gpt"});
+    require<ConfigError>(!flags.init, "--init is for hf:DIR, not for --model ", flags.model, ": leave it out");
+  }
   belongs_to("--dropout", flags.dropout.has_value(), {"gpt", "mlp"});
   belongs_to("--head", flags.head.has_value(), {"gpt"});
-  const bool takes_tokens = flags.model == "gpt" || flags.model == "tied-lm";
+  const bool takes_tokens = flags.model == "gpt" || flags.model == "tied-lm" || hf_directory(flags);
   require<ConfigError>(takes_tokens == (dataset_of(flags) == "text") || flags.dataset.empty(), "--dataset ",
                        flags.dataset, " is not for --model ", flags.model, ": leave it out");
   if (takes_tokens) return;
@@ -139,7 +164,32 @@ std::string dataset_of(const ModelFlags& flags) {
   if (!flags.dataset.empty()) return flags.dataset;
   if (flags.model == "mlp") return "mnist";
   if (flags.model == "gpt") return "text";
+  if (hf_directory(flags)) return "tokens";
   return flags.model == "tied-lm" ? "none" : "cifar10";
+}
+
+std::optional<std::string> hf_directory(const ModelFlags& flags) {
+  if (!flags.model.starts_with(hf::model_prefix)) return std::nullopt;
+  return flags.model.substr(hf::model_prefix.size());
+}
+
+std::string model_name(const ModelFlags& flags) {
+  const auto directory = hf_directory(flags);
+  if (!directory) return flags.model;
+  return say(hf::model_prefix, std::filesystem::absolute(*directory).lexically_normal().string());
+}
+
+std::shared_ptr<const hf::MappedWeights> hf_weights(const ModelFlags& flags) {
+  const auto directory = hf_directory(flags);
+  if (!directory || flags.init == "random") return nullptr;
+  return std::make_shared<const hf::MappedWeights>(*directory);
+}
+
+std::int64_t context_of(const ModelFlags& flags) {
+  constexpr std::int64_t longest_by_default = 512;
+  const auto directory = hf_directory(flags);
+  if (!directory) return gpt_options(flags).context;
+  return flags.context.value_or(std::min(longest_by_default, hf::read_config(*directory).context));
 }
 
 bool is_resnet(const ModelFlags& flags) { return flags.model.starts_with("resnet"); }
@@ -160,6 +210,8 @@ std::unique_ptr<Cell> make_model(const ModelFlags& flags) {
   check_model(flags);
   if (flags.model == "gpt") return std::make_unique<Gpt>(gpt_options(flags));
   if (flags.model == "tied-lm") return std::make_unique<TiedLanguageModel>();
+  if (const auto directory = hf_directory(flags))
+    return hf::load(*directory, {.init = flags.init == "random" ? hf::Init::random : hf::Init::weights});
   if (is_resnet(flags)) return std::make_unique<Resnet>(resnet_options(flags));
   if (flags.model == "unet") return std::make_unique<Unet>(unet_options(flags));
   if (flags.model == "vit-b16") return std::make_unique<Vit>(vit_options(flags));
@@ -177,7 +229,7 @@ double least_parameters(const ModelFlags& flags) {
   constexpr double of_resnet18 = 2000, of_resnet50 = 4000, of_unet = 9;
   constexpr double of_gpt_block = 12;
   const auto real = [](std::int64_t number) { return static_cast<double>(std::max<std::int64_t>(number, 0)); };
-  if (flags.model == "tied-lm") return 0;
+  if (flags.model == "tied-lm" || hf_directory(flags)) return 0;
   if (flags.model == "gpt") {
     const GptOptions options = gpt_options(flags);
     return real(options.width) * (of_gpt_block * real(options.layers) * real(options.width) + real(options.context) +
@@ -202,16 +254,17 @@ double least_parameters(const ModelFlags& flags) {
 }
 
 const Loss& loss_of(const ModelFlags& flags) {
-  if (flags.model == "gpt") return next_token_loss;
+  if (flags.model == "gpt" || hf_directory(flags)) return next_token_loss;
   return flags.model == "unet" ? squared_error : cross_entropy;
 }
 
 Batch random_batch(const ModelFlags& flags, std::int64_t samples, std::uint64_t seed) {
   check_model(flags);
   torch::manual_seed(static_cast<std::int64_t>(seed));
-  if (flags.model == "gpt") {
-    const torch::Tensor tokens =
-        torch::randint(0, flags.vocabulary, {samples, gpt_options(flags).context + 1}, torch::kInt64);
+  const auto directory = hf_directory(flags);
+  if (flags.model == "gpt" || directory) {
+    const std::int64_t vocabulary = directory ? hf::read_config(*directory).vocabulary : flags.vocabulary;
+    const torch::Tensor tokens = torch::randint(0, vocabulary, {samples, context_of(flags) + 1}, torch::kInt64);
     const std::int64_t length = tokens.size(1) - 1;
     return {tokens.narrow(1, 0, length).contiguous(), tokens.narrow(1, 1, length).contiguous()};
   }
@@ -246,6 +299,11 @@ std::string describe(const ModelFlags& flags) {
                options.context, ", ", options.vocabulary, " characters");
   }
   if (flags.model == "tied-lm") return flags.model;
+  if (const auto directory = hf_directory(flags)) {
+    const hf::Config config = hf::read_config(*directory);
+    return say(flags.model, ", ", config.architecture, " of ", config.layers, " blocks, width ", config.width, ", ",
+               config.vocabulary, " tokens, context ", context_of(flags));
+  }
   std::string text = say(flags.model, " ", hidden_of(flags));
   if (flags.dropout) text += say(", dropout ", *flags.dropout);
   return text;
@@ -254,6 +312,11 @@ std::string describe(const ModelFlags& flags) {
 nlohmann::ordered_json settings_of(const ModelFlags& flags) {
   nlohmann::ordered_json settings{{"model", flags.model}, {"dataset", dataset_of(flags)}};
   if (flags.model == "tied-lm") return settings;
+  if (const auto directory = hf_directory(flags)) {
+    settings["model"] = model_name(flags);
+    settings["context"] = context_of(flags);
+    return settings;
+  }
   if (flags.model == "gpt") {
     const GptOptions options = gpt_options(flags);
     settings.update({{"layers", options.layers},

@@ -11,6 +11,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "penstock/data/data.h"
+#include "penstock/hf/weights.h"
 #include "penstock/model/model.h"
 #include "penstock/zoo/gpt.h"
 
@@ -38,6 +39,7 @@ struct ModelFlags {
   std::optional<std::int64_t> context;
   std::optional<double> dropout;
   std::optional<std::string> head;
+  std::optional<std::string> init;
   GptDefaults defaults;
   std::int64_t vocabulary = 65;  // for gpt; not a flag, taken from the text
 
@@ -52,11 +54,22 @@ struct ModelFlags {
 /// value. The functions below check this, too.
 void check_model(const ModelFlags& flags);
 
-/// "mnist", "cifar10" or "text": the flag, or the model's default; "none" for a model without a data set.
+/// "mnist", "cifar10" or "text": the flag, or the model's default; "tokens" for the model of a Hugging Face directory,
+/// and "none" for a model without a data set.
 std::string dataset_of(const ModelFlags& flags);
 
 /// Whether it is one of the ResNets.
 bool is_resnet(const ModelFlags& flags);
+/// The directory of --model hf:DIR; none for other models.
+std::optional<std::string> hf_directory(const ModelFlags& flags);
+/// The model as checkpoints store it: with the absolute path of such a directory, so that a training can be continued
+/// elsewhere.
+std::string model_name(const ModelFlags& flags);
+/// The files from which the model of a Hugging Face directory takes its weights; null for other models and for
+/// --init random.
+std::shared_ptr<const hf::MappedWeights> hf_weights(const ModelFlags& flags);
+/// The length of the sequences on which a language model is trained and evaluated, in tokens.
+std::int64_t context_of(const ModelFlags& flags);
 /// The options of the model gpt.
 GptOptions gpt_options(const ModelFlags& flags);
 std::unique_ptr<Cell> make_model(const ModelFlags& flags);

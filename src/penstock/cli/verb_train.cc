@@ -246,6 +246,7 @@ int train(TrainFlags flags) {
     flags.job.network.vocabulary = vocabulary->size();
   }
 
+  flags.job.pipeline.inputs = flags.data.separate_documents ? 2 : 1;
   Job job(flags.job, flags.shows_steps() ? Use::train_full_steps : Use::train, weights.tensors);
   const LoaderOptions reading{.batch_size = flags.job.batch_size, .seed = flags.job.pipeline.seed};
   const auto pipeline =

@@ -56,7 +56,7 @@ class FileSettings {
   }
   void take_model(ModelFlags& network) const {
     const auto model = settings_["model"].get<std::string>();
-    if (network.is_model_given()) require_same("model", network.model, model);
+    if (network.is_model_given()) require_same("model", model_name(network), model);
     network.model = model;
   }
   void take_dataset(ModelFlags& network) const {
