@@ -89,7 +89,7 @@ TEST(MappedWeights, holds_no_copy) {
 TEST(MappedWeights, renames) {
   const Shards shards;
   const MappedWeights weights(shards.folder.string(), [](const std::string& name) { return "model." + name; });
-  EXPECT_TRUE(weights.read("model.a.weight").equal(shards.first.at("a.weight")));
+  EXPECT_TRUE(weights.read("model.a.weight").equal(shards.first["a.weight"]));
   EXPECT_FALSE(weights.read("a.weight").defined());
   const std::string error =
       error_text<DataError>([&] { MappedWeights(shards.folder.string(), [](const std::string&) { return "x"; }); });
