@@ -156,10 +156,10 @@ const Bpe::Merge* Bpe::merge_of(Id left, Id right) const {
 /// The tokens of the word's single bytes or characters.
 std::vector<Bpe::Id> Bpe::symbols_of(std::string_view word) const {
   std::vector<Id> symbols;
-  std::optional<Id> pending;  // an unknown token, with which the next one may be fused
+  bool waits = false;  // an unknown token, with which the next one may be fused
   const auto flush = [&] {
-    if (pending) symbols.push_back(*pending);
-    pending.reset();
+    if (waits) symbols.push_back(unknown_.value());
+    waits = false;
   };
   while (!word.empty()) {
     const std::string_view symbol = word.substr(0, is_byte_level_ ? 1 : first_character(word).bytes);
@@ -181,7 +181,7 @@ std::vector<Bpe::Id> Bpe::symbols_of(std::string_view word) const {
       }
     }
     if (!fuses_unknown_) flush();
-    pending = unknown_;  // a symbol is left out if there is no such token
+    waits = unknown_.has_value();  // a symbol is left out if there is no such token
   }
   flush();
   return symbols;
