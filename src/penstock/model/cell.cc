@@ -156,6 +156,14 @@ void Cell::visit(const std::function<void(LayerRecord&, const std::string& path)
   walk(*this);
 }
 
+void Cell::change_layers(const std::function<LayerFactory(const std::string& name, LayerFactory factory)>& change) {
+  visit([&](LayerRecord& layer, const std::string& path) {
+    require<ScheduleError>(!layer.standalone, "layer '", path,
+                           "' is built already: change layers before the network runs or its parameters are asked for");
+    layer.factory = change(path, std::move(layer.factory));
+  });
+}
+
 void Cell::train(bool on) {
   is_training_ = on;
   for (const auto& layer : layers_) {

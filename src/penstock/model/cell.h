@@ -46,6 +46,10 @@ class Cell {
   /// blocks of a deep network. The outermost marked Cell counts. Annotations and named partitions may still cut inside.
   bool is_block = false;
 
+  /// Replaces how each layer inside is made by the result of `change`, which gets the layer's full name: to add
+  /// adapters, for example. Throws ScheduleError if a layer is built already.
+  void change_layers(const std::function<LayerFactory(const std::string& name, LayerFactory factory)>& change);
+
   // The functions below serve the network on one device, as torch::nn::Module's do. Layers that are not built
   // yet are built with initial values from `seed`; `seed` has no effect on layers that are built already. A Pipeline
   // that is made from this Cell afterwards starts from these values and trains the parameters that require gradients.

@@ -1,0 +1,31 @@
+// Low-rank adapters in a network: fine-tuning that trains two small matrices beside each chosen linear layer and leaves
+// all other parameters as they are.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "penstock/hf/lora_config.h"
+#include "penstock/model/cell.h"
+#include "penstock/model/weight_source.h"
+
+namespace penstock::hf {
+
+/// Gives each layer that `options` names, which must be a torch::nn::Linear, the parameters lora_A.weight, initially
+/// random as PEFT's, and lora_B.weight, initially 0; freezes all other parameters of `network`. A frozen parameter has no
+/// gradient, no W and no optimiser state. `options.targets` becomes the layers' names as they are. Call it before the
+/// network is built or given to a Pipeline. Throws ConfigError as check(), for a target that is not the name of a layer
+/// (names the layers there are), and, when a layer is built, if it is not linear.
+void add_lora(Cell& network, LoraOptions& options);
+
+/// `base`, and the adapter in `directory` (adapter_model.safetensors); without a directory, adapters keep their initial
+/// values. Throws DataError if the file cannot be read.
+std::shared_ptr<const WeightSource> with_adapter(std::shared_ptr<const WeightSource> base,
+                                                 const std::string& directory);
+
+/// Writes adapter_config.json and adapter_model.safetensors into `directory`, which is made if it is missing: PEFT loads
+/// them beside the model `base_model`. Only the adapters of `state` are written. Throws ConfigError if there are none.
+void save_adapter(const std::string& directory, const StateDict& state, const LoraOptions& options,
+                  const std::string& base_model);
+
+}  // namespace penstock::hf
