@@ -124,7 +124,7 @@ class InferVerb(ProgramRuns):
             ([*SMALL_GPT, "--heads", "3"], "16 with 3 heads"),
             ([*SMALL_GPT, "--data", "nowhere"], "no text in 'nowhere'"),
             (["--schedule", "auto"], "--schedule auto measures training steps"),
-            (["--model", "mlp", "--layers", "3"], "--layers is for gpt, not for --model mlp"), (["--lr", "1"], "--lr"))
+            (["--model", "mlp", "--layers", "3"], "--layers is for gpt, vit-b16, not for --model mlp"), (["--lr", "1"], "--lr"))
         self.assert_refused(["train"], (["--model", "tied-lm"], "no data set here fits --model tied-lm"))
 
 

@@ -62,6 +62,11 @@ namespace {
   const ps::ChatText chat = ps::render_chat(*tokenizer, {{"user", "What is a pipeline?"}});
 }
 
+[[maybe_unused]] void generating(ps::Pipeline& pipeline, const ps::Tokenizer* tokenizer) {
+  ps::Generator generator(pipeline, {.tokens = 64, .context = 512, .stop_tokens = tokenizer->stop_ids()});
+  const ps::Generated written = generator.generate({tokenizer->encode("The capital of France is")});
+}
+
 [[maybe_unused]] int errors(ps::World& world, ps::Cell& network) {
   try {
     ps::Pipeline pipeline(world, network, ps::cross_entropy, {.schedule = "1f1c"});

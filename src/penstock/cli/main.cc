@@ -22,6 +22,7 @@ constexpr RuntimeVerb runtime_verbs[] = {
     {"train", "train a model, in one process or many"},
     {"evaluate", "loss and accuracy of saved weights on a test set"},
     {"infer", "run a network forward through the pipeline; continue texts"},
+    {"generate", "continue texts, or chat, with a Hugging Face model"},
     {"bench", "measure training steps and compare schedules"},
     {"doctor", "properties of this machine: cores, BLAS, LibTorch, MPI, threads"},
 };
@@ -79,6 +80,7 @@ int run(CommandLine line) {
   add_runtime_verb(program, "train");
   add_runtime_verb(program, "evaluate");
   add_runtime_verb(program, "infer");
+  add_runtime_verb(program, "generate");
   add_runtime_verb(program, "bench");
   add_schedule_verb(program);
   add_simulate_verb(program);

@@ -40,6 +40,7 @@ int run(const CommandLine& line) {
   add_train(program, exit_code);
   add_evaluate(program, exit_code);
   add_infer(program, exit_code);
+  add_generate(program, exit_code);
   add_bench(program, exit_code);
   add_profile(program, exit_code);
   add_doctor(program, exit_code);

@@ -77,6 +77,7 @@ void set_work(CLI::App& verb, int& exit_code, const std::function<int()>& work);
 
 void add_train(CLI::App& app, int& exit_code);
 void add_infer(CLI::App& app, int& exit_code);
+void add_generate(CLI::App& app, int& exit_code);
 void add_evaluate(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 void add_profile(CLI::App& app, int& exit_code);

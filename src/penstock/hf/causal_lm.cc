@@ -28,6 +28,12 @@ void check_tokens(const torch::Tensor& tokens, const Config& config) {
                         " tokens: use the model's own tokenizer"));
 }
 
+/// Of x [n, T, width] the positions whose logits will be read: all, or the last one.
+torch::Tensor read_positions(const Tensors& x) {
+  const SequenceMemory* memory = SequenceMemory::current();
+  return memory && memory->wants_last_position ? x[0].narrow(1, x[0].size(1) - 1, 1) : x[0];
+}
+
 }  // namespace
 
 CausalLm::CausalLm(const Config& config, const std::string& blocks) : config_(config) {
@@ -59,7 +65,7 @@ Values CausalLm::forward_many(Values inputs) {
   Values x{embed(inputs)};
   if (inputs.size() == 2) x.push_back(inputs[1]);
   for (const auto& block : all_blocks_) x[0] = (*block)(x).front();
-  return {head(x[0])};
+  return {head(apply("read_positions", read_positions, {x[0]}))};
 }
 
 }  // namespace penstock::hf

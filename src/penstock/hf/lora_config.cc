@@ -31,9 +31,9 @@ bool is_unset(const Json& value) {
 }  // namespace
 
 void check(const LoraOptions& options) {
-  require<ConfigError>(options.rank >= 1, "adapters of rank ", options.rank, ": give at least 1");
+  require<ConfigError>(options.rank >= 1, "adapters of rank ", options.rank, ": set at least 1");
   require<ConfigError>(std::isfinite(options.alpha) && options.alpha > 0, "adapters with alpha = ", options.alpha,
-                       ": give a number above 0");
+                       ": set a number above 0");
   require<ConfigError>(!options.targets.empty(), "adapters for no layer: name at least one, as q_proj");
 }
 

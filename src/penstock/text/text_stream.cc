@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::string_view replacement = "\xEF\xBF\xBD";  // U+FFFD: bytes that are no character, or not yet
+constexpr std::string_view replacement = "\xEF\xBF\xBD";  // U+FFFD: bytes that make no character, or not yet
 
 /// How many bytes at the end of `text` may be the beginning of `stop`.
 std::size_t begun(const std::string& text, const std::string& stop) {

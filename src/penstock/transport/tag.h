@@ -41,6 +41,7 @@ enum class Topic : std::uint8_t {
   host_links,    // the speed of messages between hosts
   state,         // whether a state fits
   requests,      // what single processes want before a step: to save, to stop
+  user_line,     // what the user of a chat has typed
   invalid_loss,  // why the loss of a step is infinite or not a number
   connection,    // two ranks that device channels are about to connect
   announcement,  // messages whose tensors travel in device channels (transport/devices/device_channels.h)
