@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
@@ -29,9 +30,16 @@ def transformers(*arguments):
 
 
 class Directories(ProgramRuns):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.made = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.made)
+        transformers("make", cls.made)
+
     def setUp(self):
         super().setUp()
-        transformers("make", self.folder)
+        shutil.copytree(self.made, self.folder, dirs_exist_ok=True)
 
     def assert_close(self, ours, theirs):
         largest = max(abs(value) for row in theirs for token in row for value in token)
