@@ -26,6 +26,16 @@ TEST(FastestPartition, minimises_the_slowest_rank) {
   EXPECT_EQ(fastest_partition(graph, {1, 4, 4, 1, 6}, {Rank(0), Rank(1), Rank(1), Rank(0)}).size(), 5U);
 }
 
+TEST(FastestPartition, cuts_no_block) {
+  SlowChain chain({{}, {}, {}, {}, {}});
+  Graph graph = trace_graph(chain);
+  for (int n : {1, 2, 3}) graph.nodes[static_cast<std::size_t>(n)].in_block = "block";
+  EXPECT_EQ(fastest_partition(graph, {1, 1, 1, 1, 2}, two_ranks), "e");
+  EXPECT_EQ(fastest_partition(graph, {3, 1, 1, 1, 1}, two_ranks), "b");
+  EXPECT_EQ(fastest_partition(graph, {2, 2, 2, 2, 2}, {Rank(0), Rank(1), Rank(2), Rank(3)}).size(), 5U)
+      << "three units do not make four stages";
+}
+
 TEST(FastestPartition, fewer_layers_than_stages_are_an_error) {
   SlowChain chain({Waits{}});
   EXPECT_TRUE(says(error_text<ScheduleError>([&] { fastest_partition(trace_graph(chain), {1}, two_ranks); }),

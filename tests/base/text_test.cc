@@ -27,6 +27,13 @@ TEST(TextTable, numbers_have_fixed_decimals) {
   EXPECT_EQ(fixed(1e30, 0), "1000000000000000019884624838656");
 }
 
+TEST(InRanges, joins_names_that_count_up) {
+  EXPECT_EQ(in_ranges({"a", "b.8", "b.9", "b.10", "c"}), "a, b.8-10, c");
+  EXPECT_EQ(in_ranges({"0", "1", "2", "4", "4", "x5", "x06", "x7"}), "0-2, 4, 4, x5, x06, x7");
+  EXPECT_EQ(in_ranges({"a1", "b2", "b", "99999999999"}), "a1, b2, b, 99999999999");
+  EXPECT_EQ(in_ranges({}), "");
+}
+
 TEST(Utf8, prefix_ends_at_the_first_invalid_byte) {
   EXPECT_EQ(utf8_prefix(""), 0U);
   EXPECT_EQ(utf8_prefix("plain \x7f\n"), 8U);

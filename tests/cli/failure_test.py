@@ -55,7 +55,7 @@ MISUSE = [
     (["--transport", "smoke"], "--transport: smoke not in {auto,threads,mpi,gloo,nccl}"),
     (["--transport", "nccl"], "built without NCCL (PENSTOCK_NCCL=OFF, or a LibTorch for the CPU)"),
     (["--stages", "2", "--partition", "layer9"],
-     "partition 'layer9': there is no layer 'layer9'; the layers are 0 flatten, 1 layer1"),
+     "partition 'layer9': there is no layer or Cell 'layer9'; the layers are 0 flatten, 1 layer1"),
     (["--stages", "3", "--partition", "layer2"], "partition 'layer2' names 1 layers, but 3 stages need 2"),
     (["--json", "no/steps.json"], "no/steps.json: there is no such folder; make it first"),
     (["--trace", "no/trace.json"], "no/trace.json: there is no such folder; make it first"),

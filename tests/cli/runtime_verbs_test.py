@@ -65,8 +65,8 @@ class RuntimeVerbs(ProgramRuns):
                          "penstock: info: mlp 32,16: 2 ranks = 2 pipeline ranks x 1 replica, threads, 1 thread per "
                          "rank; "
                               "1f1b, 4 micro-batches; batch 32\n"
-                              "penstock: info: stage 0: flatten layer1 relu1\n"
-                              "penstock: info: stage 1: layer2 relu2 layer3\n")
+                              "penstock: info: stage 0: flatten, layer1, relu1\n"
+                              "penstock: info: stage 1: layer2, relu2, layer3\n")
 
     def test_log_every(self):
         job = self.train("--batch-size", "500", "--steps", "4")

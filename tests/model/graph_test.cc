@@ -56,6 +56,40 @@ TEST(TraceGraph, nodes_in_execution_order) {
   EXPECT_EQ(graph.name_of({3, 0}), "second");
 }
 
+TEST(TraceGraph, nodes_know_their_cell_and_block) {
+  struct Block : Cell {
+    Layer inside = add("inside", linear);
+    bool adds_first = false;
+    Value forward(Value x) override { return adds_first ? inside(x + 1) : inside(x) + x; }
+  };
+  struct Deep : Cell {
+    Layer embed = add("embed", linear);
+    Block first, second;
+    Deep() {
+      add("first", first);
+      add("second", second);
+      first.is_block = second.is_block = is_block = true;
+      second.adds_first = true;
+    }
+    Value forward(Value x) override { return relu(second(second(first(embed(x))))); }
+  } network;
+  const Graph graph = trace_graph(network);
+  Names cells, blocks;
+  for (const Node& node : graph.nodes) {
+    cells.push_back(node.cell);
+    blocks.push_back(node.in_block);
+  }
+  EXPECT_EQ(cells, (Names{"", "first", "first", "second", "second", "second", "second", ""}));
+  EXPECT_EQ(blocks, (Names{"", "first", "first", "second", "second", "second_2", "second_2", ""}))
+      << "the whole network is not a block";
+  struct Outer : Cell {
+    Deep deep;
+    Outer() { add("deep", deep); }
+    Value forward(Value x) override { return deep(x); }
+  } outer;
+  for (const Node& node : trace_graph(outer).nodes) EXPECT_EQ(node.in_block, "deep") << "the outermost counts";
+}
+
 TEST(TraceGraph, repeated_calls_are_numbered) {
   Written network;
   const Layer fc = network.add("fc", linear);

@@ -172,7 +172,7 @@ TEST(LayerList, functions_run_on_the_stage_of_their_name) {
   EXPECT_EQ(stages, (std::vector<int>{0, 0, 1, 1, 2}));
   World world({.stages = 3});
   Pipeline pipeline(world, *network, squared_error);
-  EXPECT_EQ(describe_stages(pipeline), (Names{"stage 0: a a.behind", "stage 1: b.front b", "stage 2: c"}));
+  EXPECT_EQ(describe_stages(pipeline), (Names{"stage 0: a, a.behind", "stage 1: b.front, b", "stage 2: c"}));
 }
 
 TEST(LayerList, functions_of_several_values) {

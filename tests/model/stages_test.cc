@@ -90,12 +90,25 @@ TEST(AssignStages, inputs_of_the_network_count_as_stage_0) {
   EXPECT_EQ(stages_of(g.done({b}), 2), (Numbers{1, 0, 1}));
 }
 
-TEST(AssignStages, refuses_one_layer_without_a_stage) {
+TEST(AssignStages, layers_without_a_stage_take_that_of_their_neighbours) {
   HandMadeGraph g;
-  const auto a = g.layer("pa", {network_input}, 1);
-  const auto b = g.layer("pb", {a});
-  EXPECT_EQ(refusal(g.done({b}), 2),
-            "layer 'pb' has parameters but no pipeline_stage, while 'pa' has 1: assign a stage to 'pb' too");
+  const auto embedding = g.layer("p_embedding", {network_input});
+  const auto sum = g.function("add", {embedding, g.function("positions", {network_input})});
+  const auto first = g.layer("pb0", {sum}, 1), middle = g.layer("p_middle", {first}),
+             second = g.layer("pb1", {middle}, 1);
+  const auto third = g.layer("pb2", {second}, 2);
+  const auto norm = g.layer("p_norm", {third}), head = g.layer("p_head", {norm, embedding});
+  EXPECT_EQ(stages_of(g.done({head}), 3), (Numbers{1, 0, 1, 1, 1, 1, 2, 2, 2}));
+}
+
+TEST(AssignStages, names_all_layers_between_different_stages) {
+  HandMadeGraph g;
+  const auto a = g.layer("pa", {network_input}, 0);
+  const auto b = g.layer("p1", {a}), c = g.layer("p2", {b}), d = g.layer("pd", {c}, 1), e = g.layer("pe", {d});
+  const auto f = g.layer("pf", {e}), h = g.layer("ph", {f}, 2);
+  EXPECT_EQ(refusal(g.done({h}), 3),
+            "the layers p1-2, pe, pf with parameters lie between different stages ('pa' has 0, 'pd' has 1): assign a "
+            "pipeline_stage to each of them");
 }
 
 TEST(AssignStages, refuses_a_stage_outside_the_pipeline) {

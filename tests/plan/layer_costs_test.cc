@@ -53,6 +53,13 @@ TEST(LayerCosts, reads_all_required_members) {
   EXPECT_EQ(costs.layers[0], (LayerCost{"a", 1, 0, 2.5, 7, 8, 9}));
 }
 
+TEST(LayerCosts, a_layer_may_name_its_block) {
+  const LayerCosts costs = read_layer_costs(with("_bytes\": 9", "_bytes\": 9, \"block\": \"block0\""));
+  EXPECT_EQ(costs.layers[0].block, "block0");
+  EXPECT_EQ(read_layer_costs(write_layer_costs(costs)), costs);
+  EXPECT_TRUE(test::says(complaint_of(with("_bytes\": 9", "_bytes\": 9, \"block\": \"\"")), "layers[0].block"));
+}
+
 TEST(LayerCosts, reads_optional_members_of_a_layer) {
   const LayerCosts costs =
       read_layer_costs(with("_bytes\": 9",

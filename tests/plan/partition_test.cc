@@ -150,6 +150,44 @@ TEST(PartitionLayers, a_name_means_its_first_layer_and_precedes_a_number) {
   EXPECT_EQ(plain(partition_layers("b", odd, 2)), (Stages{0, 0, 1, 1}));
 }
 
+// An embedding, three blocks of two layers each, and a heavy head.
+const std::vector<LayerSize> deep{{"embed", 0},
+                                  {"b.0.up", 4, "b.0", "b.0"},
+                                  {"add", 0, "b.0", "b.0"},
+                                  {"b.1.up", 4, "b.1.part", "b.1"},
+                                  {"add_2", 0, "b.1", "b.1"},
+                                  {"add_3", 0, "b.2", "b.2"},
+                                  {"b.2.up", 4, "b.2", "b.2"},
+                                  {"head", 6}};
+
+Stages stages_of_deep(std::string_view partition, int stages) {
+  return plain(partition_layers(partition, deep, stages));
+}
+
+TEST(PartitionLayers, automatic_partitions_cut_no_block) {
+  EXPECT_EQ(stages_of_deep("parameters", 2), (Stages{0, 0, 0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(stages_of_deep("parameters", 3), (Stages{0, 0, 0, 0, 0, 1, 1, 2}));
+  EXPECT_EQ(stages_of_deep("parameters", 5), (Stages{0, 1, 1, 2, 2, 3, 3, 4}));
+  EXPECT_EQ(stages_of_deep("uniform", 3), (Stages{0, 0, 0, 1, 1, 2, 2, 2})) << "a block each";
+  EXPECT_EQ(remark_on_blocks({"", "b", "b", "c", ""}, 4), "");
+}
+
+TEST(PartitionLayers, more_stages_than_blocks_cut_them) {
+  const Stages six = stages_of_deep("parameters", 6);
+  EXPECT_EQ(six.back(), 5);
+  std::vector<std::string> blocks;
+  for (const LayerSize& layer : deep) blocks.push_back(layer.block);
+  EXPECT_EQ(count_units(blocks), 5);
+  EXPECT_EQ(remark_on_blocks(blocks, 6), "5 blocks and layers between them are too few for 6 stages");
+  EXPECT_EQ(remark_on_blocks({"", ""}, 3), "") << "without blocks there is nothing to cut";
+}
+
+TEST(PartitionLayers, a_cell_names_its_first_layer) {
+  EXPECT_EQ(stages_of_deep("b.2", 2), (Stages{0, 0, 0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(stages_of_deep("b.1,head", 3), (Stages{0, 0, 0, 1, 1, 1, 1, 2}));
+  EXPECT_EQ(stages_of_deep("add_2", 2), (Stages{0, 0, 0, 0, 1, 1, 1, 1})) << "a named layer may be inside a block";
+}
+
 std::string error_text(std::string_view partition, int stages) {
   return test::error_text<ScheduleError>([&] { partition_layers(partition, layers, stages); });
 }
@@ -157,7 +195,7 @@ std::string error_text(std::string_view partition, int stages) {
 TEST(PartitionLayers, errors_list_the_layers) {
   const std::string known = "; the layers are 0 layer1, 1 relu1, 2 layer2, 3 relu2, 4 layer3";
   for (const char* absent : {"layer9", "5", "-1"})
-    EXPECT_EQ(error_text(absent, 2), say("partition '", absent, "': there is no layer '", absent, "'", known));
+    EXPECT_EQ(error_text(absent, 2), say("partition '", absent, "': there is no layer or Cell '", absent, "'", known));
   EXPECT_TRUE(test::says(error_text("layer2", 3), "partition 'layer2' names 1 layers, but 3 stages need 2: ", known));
   EXPECT_TRUE(test::says(error_text("layer2,relu1", 3), "stage 2 would start at layer 1 (relu1), not after layer 2 ",
                          "name them in ascending order", known));

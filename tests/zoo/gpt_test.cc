@@ -20,6 +20,20 @@ torch::Tensor tokens_of(std::int64_t rows, std::int64_t length) {
   return torch::randint(0, 11, {rows, length}, torch::kInt64);
 }
 
+TEST(Gpt, is_partitioned_between_blocks) {
+  Gpt gpt({.vocabulary = 200, .context = 8, .width = 12, .layers = 5, .heads = 3});
+  World world({.stages = 3});
+  // Of 12 * 12 weights an embedding counts nothing, a block about 12, and the head 200 / 12.
+  EXPECT_EQ(describe_stages(Pipeline(world, gpt, next_token_loss)),
+            (std::vector<std::string>{"stage 0: positions, position_embedding, token_embedding, add, dropout, block0-1",
+                                      "stage 1: block2-3", "stage 2: block4, norm, head"}));
+  EXPECT_EQ(describe_stages(Pipeline(world, gpt, next_token_loss, {.partition = "block1,block3"})),
+            (std::vector<std::string>{"stage 0: positions, position_embedding, token_embedding, add, dropout, block0",
+                                      "stage 1: block1-2", "stage 2: block3-4, norm, head"}));
+  EXPECT_EQ(describe_stages(Pipeline(world, gpt, next_token_loss, {.partition = "block0.feed_forward,block3"}))[0],
+            "stage 0: positions, position_embedding, token_embedding, add, dropout, block0.attention, add_2");
+}
+
 /// The model in plain operations, as in the papers, one sequence at a time.
 torch::Tensor plain(const torch::Tensor& tokens, const StateDict& p, std::int64_t heads) {
   const std::int64_t length = tokens.size(1), width = p["norm.weight"].size(0);

@@ -88,14 +88,17 @@ void require_possible(const World& world, Cell& network, const PipelineOptions& 
   costs.ranks = world.stages();
   costs.samples = counts.back();
   costs.micro_batches = counts;
-  const auto add = [&](const std::string& name) {
+  const auto add = [&](const std::string& name, const std::string& block = "") {
     LayerCost& layer = costs.layers.emplace_back();
     layer.name = name;
+    layer.block = block;
     layer.forward = layer.input_grad = layer.weight_grad = 1;
   };
-  for (const std::vector<std::string>& stage : constraints.stages) std::ranges::for_each(stage, add);
+  for (const std::vector<std::string>& stage : constraints.stages)
+    for (const std::string& name : stage) add(name);
   if (constraints.stages.empty())
-    for (const Node& node : trace_graph(network, options.inputs, trace_sample(options)).nodes) add(node.name);
+    for (const Node& node : trace_graph(network, options.inputs, trace_sample(options)).nodes)
+      add(node.name, node.in_block);
   make_plan(costs, constraints);
 }
 

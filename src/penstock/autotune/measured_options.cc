@@ -12,6 +12,7 @@
 #include "penstock/autotune/tune.h"
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/base/log.h"
 #include "penstock/base/text.h"
 #include "penstock/layers/split_layers.h"
 #include "penstock/layers/thread_scopes.h"
@@ -20,6 +21,7 @@
 #include "penstock/pipeline/pipeline.h"
 #include "penstock/pipeline/profiler.h"
 #include "penstock/pipeline/schedule_cache.h"
+#include "penstock/plan/partition.h"
 #include "penstock/plan/partition_search.h"
 #include "penstock/rank/batch.h"
 #include "penstock/schedule/schedule.h"
@@ -205,6 +207,10 @@ std::string fastest_partition(const Graph& graph, const std::vector<double>& sec
   PartitionProblem problem;
   problem.layers = static_cast<int>(seconds.size());
   problem.rank_of_stage = rank_of_stage;
+  const int count = static_cast<int>(rank_of_stage.size());
+  problem.begins = possible_begins(blocks_of(graph), count);
+  if (const std::string remark = remark_on_blocks(blocks_of(graph), count); !remark.empty())
+    warn("the partition by time cuts blocks: " + remark);
   problem.cost = problem.least = [&](Rank, std::span<const LayerRange> stages) {
     return std::accumulate(stages.begin(), stages.end(), 0.0,
                            [&](double sum, const LayerRange& range) { return sum + time_of(range); });

@@ -15,6 +15,7 @@
 #include "penstock/model/graph.h"
 #include "penstock/pipeline/partition_network.h"
 #include "penstock/pipeline/profiler.h"
+#include "penstock/plan/partition.h"
 #include "penstock/plan/planner.h"
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/schedule.h"
@@ -195,9 +196,10 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   const PipelineOptions options = with_example_inputs(given, how.sample);
   const ProfileOptions& timing = how.profile;
   require_sample_and_choice(loss, options, how);
-  const int layers = static_cast<int>(trace_graph(network, options.inputs, trace_sample(options)).nodes.size());
+  const std::vector<std::string> blocks = blocks_of(trace_graph(network, options.inputs, trace_sample(options)));
   const StageLayers annotated = annotated_stages(network, options, world.stages());
-  const ProfiledNetwork size{world.stages(), layers, static_cast<int>(annotated.size()) / world.stages()};
+  const auto begins = static_cast<int>(possible_begins(blocks, world.stages()).size());
+  const ProfiledNetwork size{world.stages(), begins, static_cast<int>(annotated.size()) / world.stages()};
   PipelineOptions base = options;
   base.update_every = 1;
   base.partition = world.stages() > 1 && annotated.empty() ? "time" : "uniform";

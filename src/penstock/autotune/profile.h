@@ -55,8 +55,8 @@ inline constexpr ProfiledSteps profiled_steps[] = {
     {"sequential", nullptr, WeightGradients::stream}};
 
 struct ProfiledNetwork {
-  int ranks = 1;  // pipeline ranks
-  int layers = 1;
+  int ranks = 1;   // pipeline ranks
+  int layers = 1;  // that a stage may begin with (possible_begins)
   int chunks = 0;  // stages per rank that annotations give; 0 without annotations
 };
 

@@ -70,6 +70,7 @@ std::string node_text(const Node& node, const PipelineOptions& options) {
   text << "layer " << in_one_line(node.name) << " of";
   for (const ValueRef& input : node.inputs) text << " " << input.node << "." << input.output;
   if (node.stage) text << ", stage " << *node.stage;
+  if (!node.in_block.empty()) text << ", in " << in_one_line(node.in_block);
   if (node.recompute.value_or(options.recompute)) text << ", recomputed";
   text << ": " << (node.is_layer() ? layer_text(node, options.seed) : "function");
   return text.str();

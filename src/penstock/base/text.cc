@@ -272,6 +272,40 @@ std::string counted(std::int64_t count, std::string_view what) {
   return say(count, " ", what, count == 1 ? "" : what.ends_with('s') || what.ends_with("ch") ? "es" : "s");
 }
 
+namespace {
+
+/// "block" and 12 of "block12"; no number where the name does not end in one that std::to_string() writes.
+struct NumberedName {
+  std::string_view stem;
+  std::optional<std::uint32_t> number;
+
+  explicit NumberedName(std::string_view name) : stem(name) {
+    const std::size_t last = name.find_last_not_of("0123456789");
+    const std::string_view digits = name.substr(last == std::string_view::npos ? 0 : last + 1);
+    const auto value = number_of<std::uint32_t>(digits);
+    if (!value || std::to_string(*value) != digits) return;
+    stem.remove_suffix(digits.size());
+    number = value;
+  }
+};
+
+}  // namespace
+
+std::string in_ranges(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t begin = 0, end = 0; begin < names.size(); begin = end) {
+    const NumberedName first(names[begin]);
+    NumberedName last = first;
+    for (end = begin + 1; end < names.size() && first.number; ++end) {
+      const NumberedName next(names[end]);
+      if (next.stem != first.stem || next.number != *last.number + 1) break;
+      last = next;
+    }
+    text += say(begin > 0 ? ", " : "", names[begin], end > begin + 1 ? say("-", *last.number) : "");
+  }
+  return text;
+}
+
 std::string aligned(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths(rows.empty() ? 0 : rows.front().size(), 0);
   for (const auto& row : rows)

@@ -118,6 +118,10 @@ std::string listed(const Items& items, std::string_view separator = ", ", const 
 /// "1 rank", "2 ranks", "2 processes", "2 micro-batches".
 std::string counted(std::int64_t count, std::string_view what);
 
+/// "a, block0-2, c": the names, separated by commas, of which consecutive ones that end in numbers counting up are one
+/// range.
+std::string in_ranges(const std::vector<std::string>& names);
+
 /// One line per row. Every column is as wide as its widest cell; cells are right-aligned. All rows must have as many
 /// cells as the first one.
 std::string aligned(const std::vector<std::vector<std::string>>& rows);

@@ -156,15 +156,18 @@ class GraphTracer final : public Tracer {
   /// A call of a Cell whose forward is running.
   struct RunningCell {
     const Cell* cell = nullptr;
-    int call = 0;  // number of the call, from 1
+    int call = 0;            // number of the call, from 1
+    std::string block = {};  // Node::in_block of what it calls
   };
   int running_block() const;
+  std::string path_of(const Cell& cell) const;
 
   Graph graph_;
   TracedShapes shapes_;
   Cell::Contents contents_;
   std::vector<RunningCell> running_;  // outermost first
   int cell_calls_ = 0;
+  std::map<const Cell*, int> block_calls_;
   std::set<const LayerRecord*> called_;
   std::map<std::string, int> uses_;  // of each name; the first uses of the layers' names are reserved
 };
@@ -239,10 +242,20 @@ Values GraphTracer::add_function(const std::string& name, const TensorFunction& 
 }
 
 Values GraphTracer::run_cell(Cell& cell, const Values& inputs) {
-  running_.push_back({&cell, ++cell_calls_});
+  std::string block = running_.empty() ? "" : running_.back().block;
+  if (block.empty() && cell.is_block && !running_.empty()) {
+    const int call = ++block_calls_[&cell];
+    block = call == 1 ? path_of(cell) : say(path_of(cell), "_", call);
+  }
+  running_.push_back({&cell, ++cell_calls_, std::move(block)});
   Values outputs = cell.forward_many(inputs);
   running_.pop_back();
   return outputs;
+}
+
+std::string GraphTracer::path_of(const Cell& cell) const {
+  const auto found = contents_.cells.find(&cell);
+  return found == contents_.cells.end() ? "" : found->second.path;
 }
 
 int GraphTracer::running_block() const {
@@ -255,6 +268,10 @@ int GraphTracer::running_block() const {
 Values GraphTracer::add(Node node, const Values& arguments) {
   for (const Value& argument : arguments) node.inputs.push_back(ref_of(argument));
   node.block = running_block();
+  if (!running_.empty()) {
+    node.cell = path_of(*running_.back().cell);
+    node.in_block = running_.back().block;
+  }
   const int index = static_cast<int>(graph_.nodes.size());
   Values results;
   for (int i = 0; i < node.outputs; ++i) results.push_back(symbol({index, i}));
@@ -297,6 +314,8 @@ void GraphTracer::spread_parameters() {
     if (user) {
       use.recompute = user->recompute;
       use.block = user->block;
+      use.cell = user->cell;
+      use.in_block = user->in_block;
     }
     nodes.push_back(std::move(use));
     return {static_cast<int>(nodes.size()) - 1, 0};

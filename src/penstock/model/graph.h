@@ -37,6 +37,9 @@ struct Node {
   /// Nodes with equal numbers are recomputed together. Numbers the calls of Cells: of the innermost enclosing Cell that
   /// is annotated with recompute, or else of the outermost Cell below the network. 0 for what the network itself calls.
   int block = 0;
+  std::string cell = {};  // full name of the Cell whose forward makes the call; empty for the network
+  std::string in_block =
+      {};  // the call of the outermost Cell around it with is_block, "block1"; empty if there is none
   std::map<std::string, OwnerParameter> ties = {};  // for each tied parameter of the layer, its owner
 
   bool is_parameter() const { return layer && layer->is_parameter; }

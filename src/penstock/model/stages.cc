@@ -5,6 +5,7 @@
 #include <set>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 
 namespace penstock {
 namespace {
@@ -28,9 +29,31 @@ void check_partition(const Graph& graph, const std::vector<StageId>& stage_of_no
 
 const char* kind(const Node& node) { return node.is_layer() ? "layer" : "function"; }
 
-const Node* first_annotated(const Graph& graph) {
-  const auto found = std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.stage; });
-  return found == graph.nodes.end() ? nullptr : &*found;
+/// The stages of annotations and, for layers with parameters but without one, of the neighbours' annotations.
+std::vector<std::optional<int>> with_neighbours(const Graph& graph, const StageAdvice& advice) {
+  std::vector<const Node*> after(graph.nodes.size(), nullptr);  // the next annotated node
+  for (std::size_t n = graph.nodes.size(); n-- > 1;) after[n - 1] = graph.nodes[n].stage ? &graph.nodes[n] : after[n];
+  std::vector<std::optional<int>> stages;
+  std::vector<std::string> missing;
+  std::string around;  // of the first of them
+  const Node* before = nullptr;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    stages.push_back(node.stage);
+    if (node.stage) before = &node;
+    if (node.stage || !node.is_layer() || node.is_parameter() || advice.parameters(node) == 0) continue;
+    const Node* one = before ? before : after[n];
+    const Node* other = after[n] ? after[n] : before;
+    stages.back() = one->stage;
+    if (*one->stage == *other->stage) continue;
+    if (missing.empty())
+      around = say("'", one->name, "' has ", *one->stage, ", '", other->name, "' has ", *other->stage);
+    missing.push_back(node.name);
+  }
+  require<ScheduleError>(missing.empty(), missing.size() == 1 ? "the layer " : "the layers ", in_ranges(missing),
+                         " with parameters lie between different stages (", around, "): assign a pipeline_stage to ",
+                         missing.size() == 1 ? "it" : "each of them");
+  return stages;
 }
 
 /// For each node, whether it depends on no graph input.
@@ -110,13 +133,13 @@ std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAd
   require<ScheduleError>(stages >= 1, "a pipeline has at least one stage, not ", stages);
   if (stages == 1) return std::vector<StageId>(graph.nodes.size(), StageId(0));
   const std::vector<bool> rootless = find_rootless(graph);
-  const Node* annotated = first_annotated(graph);
-  if (!annotated) {
+  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.stage; })) {
     std::vector<StageId> partition = advice.partition(graph);
     follow_users(graph, rootless, stages, partition);
     return partition;
   }
 
+  const std::vector<std::optional<int>> given = with_neighbours(graph, advice);
   std::vector<StageId> stage_of_node;
   for (const Node& node : graph.nodes) {
     StageId latest(0);
@@ -129,14 +152,12 @@ std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAd
         latest_name = say("'", graph.nodes[static_cast<std::size_t>(input.node)].name, "'");
       }
     }
-    if (!node.stage) {
-      require<ScheduleError>(!node.is_layer() || node.is_parameter() || advice.parameters(node) == 0, "layer '",
-                             node.name, "' has parameters but no pipeline_stage, while '", annotated->name, "' has ",
-                             annotated->stage.value_or(0), ": assign a stage to '", node.name, "' too");
+    const auto& own = given[stage_of_node.size()];
+    if (!own || (!node.stage && StageId(*own) < latest)) {
       stage_of_node.push_back(latest);
       continue;
     }
-    const int stage = *node.stage;
+    const int stage = *own;
     require<ScheduleError>(stage >= 0 && stage < stages, kind(node), " '", node.name, "' has pipeline_stage ", stage,
                            ", but the pipeline has ", stages, " stages (stages are 0..", stages - 1, ")");
     require<ScheduleError>(stage >= latest.value(), kind(node), " '", node.name, "' on stage ", stage, " needs ",

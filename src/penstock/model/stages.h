@@ -45,10 +45,12 @@ struct StageAdvice {
 
 /// Computes the stage of every node from the annotations:
 ///   * graph inputs count as stage 0; a node without annotation and parameters has the stage of its latest input
+///   * a layer with parameters and without annotation has the stage of the annotated nodes before and after it in the
+///     graph, of which one side may be missing. Where they differ it is a ScheduleError that names all such layers
 ///   * a node that depends on no graph input (a raw parameter, or a function of raw parameters) has the stage of its
 ///     first user
-///   * a stage outside 0..stages-1, a layer with parameters but no annotation while others have one, and a stage that
-///     decreases along the data flow are ScheduleErrors that name the layers
+///   * a stage outside 0..stages-1, and a stage that decreases along the data flow, are ScheduleErrors that name the
+///     layers
 ///   * if `stages` is 1, every node has stage 0, whatever the annotations: the same program runs on one device
 ///   * if there is no annotation at all, `advice.partition` chooses
 std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAdvice& advice);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include <torch/nn/module.h>
+#include <torch/nn/modules/embedding.h>
 
 #include "penstock/base/error.h"
 #include "penstock/model/graph.h"
@@ -14,24 +15,31 @@
 namespace penstock {
 namespace {
 
-/// Parameter counts of layers; builds a layer temporarily where the count is not known otherwise.
-class LayerSizes {
- public:
-  explicit LayerSizes(std::uint64_t seed) : seed_(seed) {}
+struct LayerParameters {
+  std::int64_t all = 0;
+  std::int64_t multiplied = 0;  // a measure of the layer's work: an embedding looks its parameters up
+};
 
-  std::int64_t operator()(const Node& node) {
-    if (!node.is_layer()) return 0;
-    const auto [known, is_new] = sizes_.try_emplace(node.layer.get(), 0);
+/// Parameter counts of layers; builds a layer temporarily where the count is not known otherwise.
+class CountedParameters {
+ public:
+  explicit CountedParameters(std::uint64_t seed) : seed_(seed) {}
+
+  LayerParameters operator()(const Node& node) {
+    if (!node.is_layer()) return {};
+    const auto [known, is_new] = counts_.try_emplace(node.layer.get());
     if (is_new) {
       const BuiltLayer built = build_layer(node.layer->factory, {.seed = seed_, .layer = node.layer_path});
-      for (const torch::Tensor& parameter : built.module->parameters()) known->second += parameter.numel();
+      for (const torch::Tensor& parameter : built.module->parameters()) known->second.all += parameter.numel();
+      const bool looks_up = dynamic_cast<const torch::nn::EmbeddingImpl*>(built.module.get()) != nullptr;
+      known->second.multiplied = looks_up ? 0 : known->second.all;
     }
     return known->second;
   }
 
  private:
   std::uint64_t seed_;
-  std::map<const LayerRecord*, std::int64_t> sizes_;
+  std::map<const LayerRecord*, LayerParameters> counts_;
 };
 
 /// Parameters may be tied across stages. Buffers may not: running statistics would have to be sent with every call.
@@ -64,18 +72,30 @@ void keep_only_shapes(std::vector<torch::Tensor>& tensors) {
 StagedGraph partition_network(Cell& network, const PipelineOptions& options, int stages) {
   Graph graph = trace_graph(network, options.inputs, trace_sample(options));
   for (Node& node : graph.nodes) node.recompute = node.recompute.value_or(options.recompute);
-  LayerSizes sizes(options.seed);
-  std::vector<StageId> stage_of_node =
-      assign_stages(graph, stages, {.parameters = std::ref(sizes), .partition = [&](const Graph& whole) {
-                                      require<ConfigError>(options.partition != "time",
-                                                           "partition 'time' is found by measuring: give the options "
-                                                           "to autotune() first");
-                                      std::vector<LayerSize> layers;
-                                      for (const Node& node : whole.nodes) layers.push_back({node.name, sizes(node)});
-                                      return partition_layers(options.partition, layers, stages);
-                                    }});
+  CountedParameters count(options.seed);
+  std::string remark;
+  const auto partition = [&](const Graph& whole) {
+    require<ConfigError>(options.partition != "time",
+                         "partition 'time' is found by measuring: pass the options to autotune() first");
+    const bool by_parameters = options.partition == "parameters";
+    if (by_parameters || options.partition == "uniform") remark = remark_on_blocks(blocks_of(whole), stages);
+    std::vector<LayerSize> layers;
+    for (const Node& node : whole.nodes)
+      layers.push_back({node.name, by_parameters ? count(node).multiplied : 0, node.cell, node.in_block});
+    return partition_layers(options.partition, layers, stages);
+  };
+  std::vector<StageId> stage_of_node = assign_stages(
+      graph, stages, {.parameters = [&](const Node& node) { return count(node).all; }, .partition = partition});
   refuse_buffers_on_several_stages(graph, stage_of_node, options.seed);
-  return partition_graph(std::move(graph), std::move(stage_of_node), stages);
+  StagedGraph staged = partition_graph(std::move(graph), std::move(stage_of_node), stages);
+  if (!remark.empty()) staged.warnings.push_back("the partition cuts blocks: " + remark);
+  return staged;
+}
+
+std::vector<std::string> blocks_of(const Graph& graph) {
+  std::vector<std::string> blocks;
+  for (const Node& node : graph.nodes) blocks.push_back(node.in_block);
+  return blocks;
 }
 
 Links links_of(const StagedGraph& staged, const std::vector<bool>& node_trains) {

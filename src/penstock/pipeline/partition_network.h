@@ -32,6 +32,9 @@ void require_parameters(const StagedGraph& staged, const std::string& name, std:
 /// The parameters of the network with their full names, tied ones once. Builds layers temporarily.
 std::vector<NamedParameter> all_parameters(const StagedGraph& staged, std::uint64_t seed);
 
+/// Node::in_block of each node.
+std::vector<std::string> blocks_of(const Graph& graph);
+
 /// The partition in one line, for comparing ranks.
 std::string outline(const StagedGraph& staged);
 

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <utility>
 
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 #include "penstock/pipeline/partition_network.h"
 #include "penstock/pipeline/pipeline_impl.h"
 #include "penstock/schedule/schedule.h"
@@ -229,11 +232,34 @@ RowRange BatchShare::rows(std::int64_t samples) const { return impl_.jobs.share_
 bool BatchShare::reads_inputs() const { return impl_.runners->read_inputs(); }
 
 std::vector<std::string> describe_stages(const Pipeline& pipeline) {
+  const StagedGraph& staged = pipeline.stages();
+  // A Cell's name and each beginning of it that is the name of a Cell around it, the longest last.
+  const auto around = [](const std::string& cell, const auto& see) {
+    for (std::size_t end = 0; end < cell.size() && end != std::string::npos;) {
+      end = cell.find('.', end + 1);
+      if (see(cell.substr(0, end))) return;
+    }
+  };
+  std::map<std::string, std::set<StageId>> stages_of;  // of the nodes of each Cell
+  for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
+    around(staged.graph.nodes[n].cell, [&](const std::string& cell) {
+      stages_of[cell].insert(staged.stage_of_node[n]);
+      return false;
+    });
   std::vector<std::string> lines;
-  for (const StagePart& part : pipeline.stages().parts) {
-    std::string line = say("stage ", part.id.value(), ":");
-    for (int n : part.nodes) line += " " + pipeline.stages().graph.nodes[static_cast<std::size_t>(n)].name;
-    lines.push_back(std::move(line));
+  for (const StagePart& part : staged.parts) {
+    std::vector<std::string> names;
+    for (int n : part.nodes) {
+      const Node& node = staged.graph.nodes[static_cast<std::size_t>(n)];
+      std::string name = node.name;
+      around(node.cell, [&](const std::string& cell) {
+        const bool is_whole = stages_of.at(cell).size() == 1;
+        if (is_whole) name = cell;
+        return is_whole;
+      });
+      if (names.empty() || names.back() != name) names.push_back(std::move(name));
+    }
+    lines.push_back(say("stage ", part.id.value(), ":", names.empty() ? "" : " ", in_ranges(names)));
   }
   return lines;
 }

@@ -188,7 +188,8 @@ class BatchShare {
   const PipelineImpl& impl_;
 };
 
-/// One line per stage, "stage 0: flatten layer1 relu1", for display.
+/// One line per stage, "stage 0: flatten, embedding, block0-14", for display: Cells instead of their layers where they
+/// are whole.
 std::vector<std::string> describe_stages(const Pipeline& pipeline);
 
 /// Copies the values of Pipeline::state_dict() into `network`, which is the network the pipeline was made from or one

@@ -20,6 +20,22 @@
 namespace penstock {
 namespace {
 
+/// For each node, the bytes of the values that are made by it or before, and read after it.
+std::vector<double> crossing_bytes(const Graph& graph, const std::vector<rank::NodeTimes>& nodes) {
+  std::vector<std::size_t> last_use(graph.nodes.size(), 0);
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    for (const ValueRef& input : graph.nodes[n].inputs)
+      if (!input.is_graph_input()) last_use[static_cast<std::size_t>(input.node)] = n;
+  for (const ValueRef& output : graph.outputs)
+    if (!output.is_graph_input()) last_use[static_cast<std::size_t>(output.node)] = graph.nodes.size();
+  std::vector<double> crossing(graph.nodes.size(), 0);
+  for (const rank::NodeTimes& times : nodes) {
+    const auto node = static_cast<std::size_t>(times.node);
+    for (std::size_t n = node; n < last_use[node]; ++n) crossing[n] += static_cast<double>(times.output_bytes);
+  }
+  return crossing;
+}
+
 /// Combines the layer times of the ranks of one replica (StageClocks) with the trace of the same steps.
 TimedSteps put_together(const StagedGraph& staged, const std::vector<rank::NodeTimes>& nodes, const Trace& trace) {
   const StageCosts measured = measured_costs(trace);
@@ -33,17 +49,20 @@ TimedSteps put_together(const StagedGraph& staged, const std::vector<rank::NodeT
   std::vector<double> forward(stages, 0), input_grad(stages, 0);
   std::vector<std::vector<std::size_t>> layers_of(stages);
   double bytes = 0;
+  const std::vector<double> crossing = crossing_bytes(staged.graph, nodes);
   std::map<std::size_t, rank::NodeTimes> times_of;
   for (const rank::NodeTimes& times : nodes) times_of[static_cast<std::size_t>(times.node)] = times;
   for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n) {
     LayerCost layer;
     layer.name = staged.graph.nodes[n].name;
+    layer.block = staged.graph.nodes[n].in_block;
+    layer.boundary_bytes = crossing[n];
     if (const auto found = times_of.find(n); found != times_of.end()) {
       const rank::NodeTimes& times = found->second;
       layer.forward = times.forward;
       layer.input_grad = times.backward;
       layer.weight_grad = times.weight_grad;
-      layer.activation_bytes = layer.boundary_bytes = static_cast<double>(times.output_bytes);
+      layer.activation_bytes = static_cast<double>(times.output_bytes);
       layer.parameter_bytes = 2 * static_cast<double>(times.parameter_bytes);  // the parameters and their gradients
       const std::size_t stage = staged.stage_of_node[n].index();
       forward[stage] += layer.forward;

@@ -72,7 +72,7 @@ std::string layer_name(const StrictValue& value) {
 LayerCost read_layer(const StrictValue& layer) {
   layer.require_members({"name", "forward", "input_grad", "weight_grad", "activation_bytes", "parameter_bytes",
                          "boundary_bytes", "weight_grad_fused", "backward", "forward_cached", "input_grad_cached",
-                         "update"});
+                         "update", "block"});
   LayerCost read{.name = layer_name(layer["name"]),
                  .forward = time(layer["forward"]),
                  .input_grad = time(layer["input_grad"]),
@@ -85,6 +85,7 @@ LayerCost read_layer(const StrictValue& layer) {
   if (layer.has("forward_cached")) read.forward_cached = time(layer["forward_cached"]);
   if (layer.has("input_grad_cached")) read.input_grad_cached = time(layer["input_grad_cached"]);
   if (layer.has("update")) read.update = time(layer["update"]);
+  if (layer.has("block")) read.block = name(layer["block"]);
   return read;
 }
 
@@ -177,10 +178,17 @@ std::string write_layer_costs(const LayerCosts& costs) {
     if (layer.forward_cached) members["forward_cached"] = *layer.forward_cached;
     if (layer.input_grad_cached) members["input_grad_cached"] = *layer.input_grad_cached;
     if (layer.update != 0) members["update"] = layer.update;
+    if (!layer.block.empty()) members["block"] = layer.block;
   }
   std::string text = exact_json_text(document, "this cost list", 2) + "\n";
   require<DataError>(read_layer_costs(text) == costs, "these costs have values that a cost file cannot represent");
   return text;
+}
+
+std::vector<std::string> blocks_of(const LayerCosts& costs) {
+  std::vector<std::string> blocks;
+  for (const LayerCost& layer : costs.layers) blocks.push_back(layer.block);
+  return blocks;
 }
 
 std::vector<int> candidate_micro_batches(const LayerCosts& costs) {

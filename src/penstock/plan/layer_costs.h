@@ -31,6 +31,8 @@ struct LayerCost {
   std::optional<double> forward_cached = {};
   std::optional<double> input_grad_cached = {};
   double update = 0;  // the optimiser's step for this layer, once per step; does not depend on the micro-batch size
+  /// The block that contains the layer: stages do not begin inside (possible_begins()). Empty: none.
+  std::string block = {};
 
   friend bool operator==(const LayerCost&, const LayerCost&) = default;
 };
@@ -69,6 +71,9 @@ struct LayerCosts {
 LayerCosts read_layer_costs(std::string_view text);
 /// The text of a cost file; read_layer_costs(write_layer_costs(x)) == x. Throws DataError for values out of range.
 std::string write_layer_costs(const LayerCosts& costs);
+
+/// LayerCost::block of each layer.
+std::vector<std::string> blocks_of(const LayerCosts& costs);
 
 /// The candidates for m: those listed, or the one that follows from the measured micro-batch size. Throws ConfigError
 /// if that is too large.

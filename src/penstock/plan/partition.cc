@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "penstock/base/error.h"
@@ -62,20 +63,59 @@ std::string listed(const std::vector<LayerSize>& layers) {
 std::optional<std::size_t> find_layer(std::string_view name, const std::vector<LayerSize>& layers) {
   const auto named = std::find_if(layers.begin(), layers.end(), [&](const auto& layer) { return layer.name == name; });
   if (named != layers.end()) return static_cast<std::size_t>(named - layers.begin());
+  const std::string inside = say(name, ".");
+  const auto called = std::find_if(layers.begin(), layers.end(), [&](const LayerSize& layer) {
+    return layer.cell == name || layer.cell.starts_with(inside);
+  });
+  if (called != layers.end()) return static_cast<std::size_t>(called - layers.begin());
   const auto number = number_of<std::size_t>(name);
   return number && *number < layers.size() ? number : std::nullopt;
 }
 
-}  // namespace
+std::vector<std::string> blocks_of(const std::vector<LayerSize>& layers) {
+  std::vector<std::string> blocks;
+  for (const LayerSize& layer : layers) blocks.push_back(layer.block);
+  return blocks;
+}
 
-Partition partition_by_parameters(const std::vector<LayerSize>& layers, int stages) {
-  require_stages(stages);
-  for (const LayerSize& layer : layers)
-    require<ScheduleError>(layer.parameters >= 0, "layer '", layer.name, "' has ", layer.parameters,
-                           " parameters: a size is not negative");
+std::vector<int> unit_begins(const std::vector<std::string>& blocks) {
+  std::vector<int> begins;
+  for (std::size_t n = 0; n < blocks.size(); ++n)
+    if (n == 0 || blocks[n].empty() || blocks[n] != blocks[n - 1]) begins.push_back(static_cast<int>(n));
+  return begins;
+}
+
+/// Partitions the layers as `method` does the units that begin at `begins`.
+template <class Method>
+Partition by_units(const std::vector<LayerSize>& layers, const std::vector<int>& begins, Method method) {
+  std::vector<LayerSize> units;
+  Partition partition;
+  for (std::size_t n = 0; n < layers.size(); ++n) {
+    if (units.size() < begins.size() && static_cast<std::size_t>(begins[units.size()]) == n)
+      units.push_back({layers[n].name});
+    units.back().parameters += layers[n].parameters;
+    partition.emplace_back(static_cast<std::int32_t>(units.size()) - 1);
+  }
+  const Partition of_units = method(units);
+  for (StageId& stage : partition) stage = of_units[stage.index()];
+  return partition;
+}
+
+Partition even_partition(const std::vector<LayerSize>& layers, int stages) {
+  const auto n = static_cast<std::int64_t>(layers.size());
+  Partition partition(layers.size());
+  // split() puts the larger parts first; here they are last.
+  for (int s = 0; s < stages; ++s) {
+    const RowRange mirrored = split(n, {.index = stages - 1 - s, .of = stages});
+    std::fill(partition.end() - mirrored.end, partition.end() - mirrored.begin, StageId(s));
+  }
+  return partition;
+}
+
+Partition smallest_partition(const std::vector<LayerSize>& layers, int stages) {
   const std::size_t n = layers.size();
   const auto stage_count = static_cast<std::size_t>(stages);
-  if (n < stage_count) return partition_uniformly(layers, stages);
+  if (n < stage_count) return even_partition(layers, stages);
   const Size most = smallest_largest(layers, stages);
 
   // best[end] is the smallest sum of squared sizes if the first `end` layers are on the stages so far, none of which is
@@ -113,16 +153,48 @@ Partition partition_by_parameters(const std::vector<LayerSize>& layers, int stag
   return partition;
 }
 
+}  // namespace
+
+int count_units(const std::vector<std::string>& blocks) { return static_cast<int>(unit_begins(blocks).size()); }
+
+std::vector<int> possible_begins(const std::vector<std::string>& blocks, int stages) {
+  std::vector<int> begins = unit_begins(blocks);
+  if (static_cast<int>(begins.size()) < stages) {
+    begins.resize(blocks.size());
+    std::iota(begins.begin(), begins.end(), 0);
+  }
+  return begins;
+}
+
+std::string remark_on_blocks(const std::vector<std::string>& blocks, int stages) {
+  const int units = count_units(blocks);
+  if (units >= stages || units == static_cast<int>(blocks.size())) return "";
+  return say(units, " blocks and layers between them are too few for ", stages, " stages");
+}
+
+Partition partition_by_parameters(const std::vector<LayerSize>& layers, int stages) {
+  require_stages(stages);
+  for (const LayerSize& layer : layers)
+    require<ScheduleError>(layer.parameters >= 0, "layer '", layer.name, "' has ", layer.parameters,
+                           " parameters: a size is not negative");
+  return by_units(layers, possible_begins(blocks_of(layers), stages),
+                  [&](const std::vector<LayerSize>& units) { return smallest_partition(units, stages); });
+}
+
 Partition partition_uniformly(const std::vector<LayerSize>& layers, int stages) {
   require_stages(stages);
-  const auto n = static_cast<std::int64_t>(layers.size());
-  Partition partition(layers.size());
-  // split() puts the larger parts first; here they are last.
-  for (int s = 0; s < stages; ++s) {
-    const RowRange mirrored = split(n, {.index = stages - 1 - s, .of = stages});
-    std::fill(partition.end() - mirrored.end, partition.end() - mirrored.begin, StageId(s));
+  std::vector<std::string> blocks = blocks_of(layers);
+  // Layers outside of blocks join the block before them or, at the start, the first one.
+  const auto first =
+      std::find_if(blocks.begin(), blocks.end(), [](const std::string& block) { return !block.empty(); });
+  if (first != blocks.end()) {
+    std::fill(blocks.begin(), first, *first);
+    for (std::size_t n = 1; n < blocks.size(); ++n)
+      if (blocks[n].empty()) blocks[n] = blocks[n - 1];
+    if (count_units(blocks) < stages) blocks = blocks_of(layers);
   }
-  return partition;
+  return by_units(layers, possible_begins(blocks, stages),
+                  [&](const std::vector<LayerSize>& units) { return even_partition(units, stages); });
 }
 
 const char* to_string(PartitionKind kind) {
@@ -149,7 +221,7 @@ Partition partition_layers(std::string_view partition, const std::vector<LayerSi
   std::size_t previous = 0;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto start = find_layer(names[i], layers);
-    require<ScheduleError>(start.has_value(), "partition '", partition, "': there is no layer '", names[i],
+    require<ScheduleError>(start.has_value(), "partition '", partition, "': there is no layer or Cell '", names[i],
                            "'; the layers are ", listed(layers));
     require<ScheduleError>(*start > previous, "partition '", partition, "': stage ", i + 1, " would start at layer ",
                            *start, " (", names[i], "), not after layer ", previous, " where stage ", i,

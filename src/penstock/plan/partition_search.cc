@@ -258,10 +258,67 @@ class Search {
   std::array<LayerRange, most_waves> chunks_;
 };
 
+/// The problem of which the layers between two possible begins are one layer.
+class MergedProblem {
+ public:
+  explicit MergedProblem(const PartitionProblem& whole) : ends_(whole.begins) {
+    ends_.push_back(whole.layers);
+    merged_.layers = static_cast<int>(whole.begins.size());
+    merged_.rank_of_stage = whole.rank_of_stage;
+    merged_.cost = [this, &whole](Rank rank, std::span<const LayerRange> stages) {
+      return whole.cost(rank, in_layers(stages));
+    };
+    merged_.least = [this, &whole](Rank rank, std::span<const LayerRange> stages) {
+      return whole.least(rank, in_layers(stages));
+    };
+    merged_.share = [this, &whole](LayerRange range) { return whole.share(in_layers(range)); };
+  }
+  MergedProblem(const MergedProblem&) = delete;
+  MergedProblem& operator=(const MergedProblem&) = delete;
+
+  const PartitionProblem& merged() const { return merged_; }
+  const Stages& in_layers(std::span<const LayerRange> merged) {
+    layers_.clear();
+    for (const LayerRange& range : merged) layers_.push_back(in_layers(range));
+    return layers_;
+  }
+  /// None if a stage begins where none may.
+  std::optional<Stages> merged_from(const Stages& stages) const {
+    Stages merged;
+    for (const LayerRange& stage : stages) {
+      const auto place = [&](int layer) {
+        const auto found = std::lower_bound(ends_.begin(), ends_.end(), layer);
+        return *found == layer ? static_cast<int>(found - ends_.begin()) : -1;
+      };
+      merged.push_back({place(stage.begin), place(stage.end)});
+      if (merged.back().begin < 0 || merged.back().end < 0) return std::nullopt;
+    }
+    return merged;
+  }
+
+ private:
+  LayerRange in_layers(LayerRange merged) const {
+    return {ends_[static_cast<std::size_t>(merged.begin)], ends_[static_cast<std::size_t>(merged.end)]};
+  }
+
+  std::vector<int> ends_;  // the begins, and the number of layers
+  PartitionProblem merged_;
+  Stages layers_;  // of the cost that is evaluated
+};
+
 }  // namespace
 
 std::optional<FoundPartition> cheapest_partition(const PartitionProblem& problem, const std::vector<Stages>& known,
                                                  std::int64_t work) {
+  if (!problem.begins.empty() && std::ssize(problem.begins) < problem.layers) {
+    MergedProblem blocks(problem);
+    std::vector<Stages> merged;
+    for (const Stages& stages : known)
+      if (auto same = blocks.merged_from(stages)) merged.push_back(*std::move(same));
+    auto found = cheapest_partition(blocks.merged(), merged, work);
+    if (found) found->stages = Stages(blocks.in_layers(found->stages));
+    return found;
+  }
   if (problem.rank_of_stage.empty() || problem.layers < static_cast<int>(problem.rank_of_stage.size()))
     return std::nullopt;
   FoundPartition best{{}, unreachable, false};

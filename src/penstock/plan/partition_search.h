@@ -31,6 +31,7 @@ using RankCost = std::function<double(Rank rank, std::span<const LayerRange> sta
 struct PartitionProblem {
   int layers = 0;
   std::vector<Rank> rank_of_stage;
+  std::vector<int> begins = {};  // possible_begins(); empty: every layer
   /// The cost of all stages of a rank together; infinity if they are forbidden.
   RankCost cost;
   /// A lower bound of `cost` when `stages` are the first few stages of the rank, or all of them. It must not decrease

@@ -59,6 +59,21 @@ std::string compared_in(const Planned& planned) {
   return text + ".";
 }
 
+/// The layers of each stage, with blocks instead of the layers inside of them: "embedding, block0-3 | block4-7, head".
+std::string shown_stages(const Planned& planned) {
+  std::string text;
+  for (const std::vector<std::string>& stage : planned.plan.stages) {
+    std::vector<std::string> names;
+    for (const std::string& layer : stage) {
+      const auto block = planned.block_of_layer.find(layer);
+      const std::string& name = block == planned.block_of_layer.end() ? layer : block->second;
+      if (names.empty() || names.back() != name) names.push_back(name);
+    }
+    text += (text.empty() ? "" : " | ") + in_ranges(names);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string describe(const Candidate& candidate) {
@@ -98,6 +113,7 @@ std::string explanation(const Planned& planned) {
           planned.candidates.size(), " tried: ", fixed(prediction.makespan, 3), " ", planned.plan.time_unit,
           is_measured ? " predicted" : "", ", of which ranks idle ", percent(prediction.bubble_makespan), ".");
   text += is_measured ? compared_in(planned) : rival_of(planned);
+  if (!planned.block_of_layer.empty()) text += say(" Stages: ", shown_stages(planned), ".");
   const std::size_t fullest = prediction.fullest_rank();
   text += say(" Rank ", fullest, " holds the most: ", in_bytes(prediction.memory_bytes[fullest]), ", with ",
               fixed(prediction.peak_activations[fullest], 2), " micro-batches alive.");

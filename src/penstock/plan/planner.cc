@@ -247,10 +247,13 @@ struct ChunkRange {
   int most = 1;
 };
 
-/// A stage has at least one layer.
+/// A stage has at least one layer, and at least one block unless even one stage per rank, or the given number, cuts
+/// blocks.
 ChunkRange chunks_to_try(const ScheduleGenerator& generator, const LayerCosts& costs,
                          const PlanConstraints& constraints) {
-  const auto layers = static_cast<std::int64_t>(costs.layers.size());
+  const int units = count_units(blocks_of(costs));
+  const bool cuts_blocks = units < costs.ranks * constraints.chunks.value_or(1);
+  const std::int64_t layers = cuts_blocks ? std::ssize(costs.layers) : units;
   const auto most_of = [&](int most) {
     return static_cast<int>(std::min<std::int64_t>({most, generator.max_chunks, layers / costs.ranks}));
   };
@@ -358,18 +361,26 @@ void require_fitting(const LayerCosts& costs, const PlanConstraints& constraints
 Planned make_plan(const LayerCosts& costs, const PlanConstraints& wanted) {
   fingerprint(costs);  // throws for costs out of range
   const PlanConstraints constraints = completed(wanted, costs);
-  const auto layers = static_cast<std::int64_t>(costs.layers.size());
+  const std::vector<std::string> blocks = blocks_of(costs);
+  const std::string remark =
+      constraints.stages.empty() ? remark_on_blocks(blocks, costs.ranks * constraints.chunks.value_or(1)) : "";
+  const bool has_units = remark.empty() && count_units(blocks) < std::ssize(blocks);
+  const std::string layers =
+      has_units ? say(count_units(blocks), " blocks and layers between them") : say(blocks.size(), " layers");
   std::vector<WeightGradients> modes = {WeightGradients::stream, WeightGradients::fused};
   if (constraints.weight_gradients != WeightGradients::automatic) modes = {constraints.weight_gradients};
 
   Planned planned;
+  for (const LayerCost& layer : costs.layers)
+    if (!layer.block.empty()) planned.block_of_layer[layer.name] = layer.block;
+  if (!remark.empty()) planned.left_out.push_back("partitions that cut no block: " + remark);
   std::vector<Outcome> outcomes;
   const std::vector<const ScheduleGenerator*> chosen = generators_of(constraints);
   for (const ScheduleGenerator* generator : chosen) {
     const int most = chunks_to_try(*generator, costs, constraints).most;
     if (most < std::min(generator->max_chunks, constraints.chunks.value_or(most_chunks)))
       planned.left_out.push_back(say(generator->name, " with ", std::max(most + 1, generator->min_chunks),
-                                     " or more chunks per rank: ", layers, " layers are too few"));
+                                     " or more chunks per rank: ", layers, " are too few"));
   }
   for (const int m : candidate_micro_batches(costs)) {
     Candidates candidates(costs, constraints, m);
@@ -382,8 +393,8 @@ Planned make_plan(const LayerCosts& costs, const PlanConstraints& wanted) {
       }
     }
   }
-  require<ScheduleError>(!outcomes.empty(), "nothing can be tried: ", layers,
-                         " layers do not make a stage for each of ", costs.ranks, " ranks and their ",
+  require<ScheduleError>(!outcomes.empty(), "nothing can be tried: ", layers, " do not make a stage for each of ",
+                         costs.ranks, " ranks and their ",
                          constraints.chunks ? say(*constraints.chunks, " chunks; use fewer ranks or other chunks")
                                             : "chunks; use fewer ranks");
   put_in_order(outcomes);

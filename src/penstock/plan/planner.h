@@ -2,6 +2,7 @@
 // and takes the one with the shortest step that fits into memory.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,11 +44,13 @@ struct Planned {
   std::vector<ComparedCandidate> compared;
   std::vector<std::string> left_out;  // for people: schedules that could not be tried, and the reasons
   double slowdown_under_load = 1;     // LayerCosts::slowdown_under_load
+  std::map<std::string, std::string> block_of_layer = {};  // for the layers inside of blocks
 };
 
 /// Makes the plan with the shortest predicted step. The candidates are all combinations of a generator that has
 /// backward passes, 1 to 4 chunks per rank as the generator permits, every candidate m, and weight gradients in
-/// stream and fused mode (and grouped, if fused does not fit). Generators that adapt to costs get those of their
+/// stream and fused mode (and grouped, if fused does not fit). Partitions cut no block (LayerCost::block), unless there
+/// are too few. Generators that adapt to costs get those of their
 /// partition, and memory limits of 1, 1.5 and 2 times 1F1B's, up to PlanConstraints::memory_limit, and that limit.
 /// Among equally short steps (to nine digits, beyond which differences are rounding) the one with less memory wins,
 /// then the one that comes first in generators(). Deterministic; any thread may call it.

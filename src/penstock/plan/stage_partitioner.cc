@@ -33,7 +33,7 @@ FoundPartition found(std::optional<FoundPartition> partition) {
 
 StagePartitioner::StagePartitioner(const LayerCosts& costs, const LayerSums& sums,
                                    const std::optional<MemoryLimit>& limit)
-    : costs_(costs), sums_(sums) {
+    : costs_(costs), sums_(sums), blocks_(blocks_of(costs)) {
   if (limit && is_in_bytes(*limit)) activation_limit_ = static_cast<double>(std::get<BytesPerRank>(*limit).bytes);
 }
 
@@ -61,7 +61,7 @@ std::vector<StagePartition> StagePartitioner::partitions(const Schedule& schedul
   if (is_new) {
     std::vector<LayerSize> layers;
     for (const LayerCost& layer : costs_.layers)
-      layers.push_back({layer.name, static_cast<std::int64_t>(layer.parameter_bytes)});
+      layers.push_back({layer.name, static_cast<std::int64_t>(layer.parameter_bytes), {}, layer.block});
     fixed->second = {
         {PartitionKind::uniform, true, stages_of(partition_uniformly(layers, schedule.stage_count()))},
         {PartitionKind::parameters, true, stages_of(partition_by_parameters(layers, schedule.stage_count()))}};
@@ -85,6 +85,7 @@ StagePartition StagePartitioner::smallest(const Schedule& schedule) {
   };
   FoundPartition best = found(cheapest_partition({.layers = sums_.layers(),
                                                   .rank_of_stage = schedule.rank_of_stage,
+                                                  .begins = possible_begins(blocks_, schedule.stage_count()),
                                                   .cost = bytes,
                                                   .least = bytes,
                                                   .share = parameters}));
@@ -129,6 +130,7 @@ FoundPartition StagePartitioner::fastest_where(const Pace& pace, const std::vect
   PartitionProblem problem{
       .layers = sums_.layers(),
       .rank_of_stage = rank_of_stage,
+      .begins = possible_begins(blocks_, static_cast<int>(rank_of_stage.size())),
       .cost =
           [&](Rank rank, std::span<const LayerRange> stages) {
             return fits(rank, stages) ? rank_time(pace, rank, stages) : forbidden;

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "penstock/plan/layer_sums.h"
@@ -59,6 +60,7 @@ class StagePartitioner {
 
   const LayerCosts& costs_;
   const LayerSums& sums_;
+  std::vector<std::string> blocks_;                   // by layer
   std::optional<double> activation_limit_;            // bytes per rank
   std::map<Pace, FoundPartition> fastest_;            // without a limit of memory
   std::map<int, std::vector<StagePartition>> fixed_;  // uniform and parameters, by number of stages

@@ -69,9 +69,10 @@ struct PipelineOptions {
   /// The kernel selection of Kernels::tuned, as options() of an earlier pipeline contains it. Where it is given,
   /// nothing is measured: pipelines with the same text compute the same bits. Empty: autotune() measures.
   std::string kernel_selection = "";
-  /// How networks without annotations are partitioned: a method of plan/partition.h, or "time", which minimises the
-  /// time of the slowest rank from the forward and backward times of each layer: autotune() measures them. A partition
-  /// by "time" may differ from run to run; results do not depend on the partition.
+  /// How networks without annotations are partitioned: a method of plan/partition.h, or the first layers (or Cells) of
+  /// the stages, as partition_layers() reads them; or "time", which minimises the time of the slowest rank from the
+  /// forward and backward times of each layer: autotune() measures them. A partition by "time" may differ from run to
+  /// run; results do not depend on the partition.
   std::string partition = "parameters";
   /// For networks whose forward reads shapes or dtypes (Value::size): inputs with any number of samples, from which
   /// tracing takes shapes and dtypes only. Every process passes the same ones. Empty: no shape is known.
