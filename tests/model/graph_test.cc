@@ -56,6 +56,26 @@ TEST(TraceGraph, nodes_in_execution_order) {
   EXPECT_EQ(graph.name_of({3, 0}), "second");
 }
 
+TEST(TraceGraph, numbers_do_not_depend_on_the_order_of_calls) {
+  std::vector<std::map<std::string, std::vector<std::string>>> inputs_of(2);  // by name of the node
+  for (const bool left_first : {true, false}) {
+    Written network;
+    const Layer fc = network.add("fc", linear);
+    network.body = [&](Values x) -> Values {
+      // As a compiler may evaluate relu(fc(a)) * relu(fc(b)), once for a first and once for b.
+      const Value a = tanh(x[0]), b = sigmoid(x[0]);
+      const Value first = relu(fc(left_first ? a : b)), second = relu(fc(left_first ? b : a));
+      return {left_first ? first * second : second * first};
+    };
+    const Graph graph = trace_graph(network);
+    for (const Node& node : graph.nodes)
+      for (const ValueRef& input : node.inputs) inputs_of[left_first][node.name].push_back(graph.name_of(input));
+  }
+  EXPECT_EQ(inputs_of[0], inputs_of[1]);
+  EXPECT_EQ(inputs_of[1].at("fc"), (Names{"tanh"}));
+  EXPECT_EQ(inputs_of[1].at("mul"), (Names{"relu", "relu_2"}));
+}
+
 TEST(TraceGraph, nodes_know_their_cell_and_block) {
   struct Block : Cell {
     Layer inside = add("inside", linear);

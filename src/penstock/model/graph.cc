@@ -153,6 +153,11 @@ class GraphTracer final : public Tracer {
   /// Gives every use of a raw parameter a node of its own, directly before the user, so that it is on the user's stage.
   void spread_parameters();
 
+  /// Numbers repeated calls by the order in which the results need them, arguments from the first to the last: in
+  /// `f(x) * g(x)` the compiler decides which call runs first.
+  void number_calls();
+  void reserve_names();
+
   /// A call of a Cell whose forward is running.
   struct RunningCell {
     const Cell* cell = nullptr;
@@ -168,6 +173,7 @@ class GraphTracer final : public Tracer {
   std::vector<RunningCell> running_;  // outermost first
   int cell_calls_ = 0;
   std::map<const Cell*, int> block_calls_;
+  std::map<std::string, std::string> functions_;  // for the names of functions' nodes, without numbers
   std::set<const LayerRecord*> called_;
   std::map<std::string, int> uses_;  // of each name; the first uses of the layers' names are reserved
 };
@@ -182,7 +188,7 @@ GraphTracer::GraphTracer(const Cell& root, int inputs, const TraceSample& sample
   require<ScheduleError>(!running(), "a network is traced while another one is: forward cannot make a pipeline");
   graph_.inputs = inputs;
   root.find_inside({}, contents_);
-  for (const auto& [layer, found] : contents_.layers) uses_[found.path] = 1;
+  reserve_names();
   set_running(this);
 }
 
@@ -231,6 +237,7 @@ Values GraphTracer::add_function(const std::string& name, const TensorFunction& 
                          "without newlines and other control characters");
   Node node;
   node.name = unique_name(name);
+  functions_[node.name] = name;
   node.function = function;
   node.outputs = outputs;
   const auto around = contents_.cells.find(running_.empty() ? nullptr : running_.back().cell);
@@ -287,6 +294,7 @@ Graph GraphTracer::finish(const Values& outputs) {
   }
   find_uncalled();
   spread_parameters();
+  number_calls();
   return std::move(graph_);
 }
 
@@ -329,6 +337,45 @@ void GraphTracer::spread_parameters() {
   }
   for (ValueRef& output : graph_.outputs) output = moved(output, nullptr);
   graph_.nodes = std::move(nodes);
+}
+
+void GraphTracer::reserve_names() {
+  uses_.clear();
+  for (const auto& [layer, found] : contents_.layers) uses_[found.path] = 1;
+}
+
+void GraphTracer::number_calls() {
+  std::vector<std::size_t> order;
+  std::vector<bool> known(graph_.nodes.size(), false);
+  const auto visit = [&](std::size_t result) {
+    std::vector<std::pair<std::size_t, std::size_t>> path{{result, 0}};  // each with its next input
+    for (known[result] = true; !path.empty();) {
+      auto& [node, next] = path.back();
+      const std::vector<ValueRef>& inputs = graph_.nodes[node].inputs;
+      if (next == inputs.size()) {
+        order.push_back(node);
+        path.pop_back();
+        continue;
+      }
+      const ValueRef& input = inputs[next++];
+      if (input.is_graph_input() || known[static_cast<std::size_t>(input.node)]) continue;
+      known[static_cast<std::size_t>(input.node)] = true;
+      path.emplace_back(static_cast<std::size_t>(input.node), 0);
+    }
+  };
+  for (const ValueRef& output : graph_.outputs)
+    if (!output.is_graph_input() && !known[static_cast<std::size_t>(output.node)])
+      visit(static_cast<std::size_t>(output.node));
+  for (std::size_t n = 0; n < graph_.nodes.size(); ++n)  // what no result needs
+    if (!known[n]) visit(n);
+  reserve_names();
+  std::set<const LayerRecord*> called;
+  for (const std::size_t n : order) {
+    Node& node = graph_.nodes[n];
+    const bool is_first = node.is_layer() && called.insert(node.layer.get()).second;
+    const std::string& name = node.is_layer() ? node.layer_path : functions_.at(node.name);
+    node.name = is_first ? name : unique_name(name);
+  }
 }
 
 std::string GraphTracer::unique_name(const std::string& wanted) {
