@@ -231,6 +231,31 @@ TEST(Modules, with_nested_tuples_and_several_inputs) {
                  });
 }
 
+TEST(Modules, may_take_up_to_eight_tensors) {
+  struct Five : torch::nn::Module {
+    Tensors forward(const torch::Tensor& a, const torch::Tensor& b, torch::Tensor c, const torch::Tensor& d,
+                    const torch::Tensor& e, const torch::Tensor& f = {}) {
+      return {a + b, c * d - e, f.defined() ? f : e};
+    }
+  };
+  struct Eight : torch::nn::Module {
+    torch::Tensor forward(const torch::Tensor& a, const torch::Tensor& b, const torch::Tensor& c,
+                          const torch::Tensor& d, const torch::Tensor& e, const torch::Tensor& f,
+                          const torch::Tensor& g, const torch::Tensor& h) {
+      return a - b - c - d - e - f - g - h;
+    }
+  };
+  Tensors x;
+  for (int i = 0; i < 8; ++i) x.push_back(torch::full({2}, static_cast<float>(i)));
+  const BuiltLayer five = build_layer(layer_factory([] { return std::make_shared<Five>(); }), {});
+  EXPECT_TRUE(torch::equal(five.forward({x[0], x[1], x[2], x[3], x[4]})[1], torch::full({2}, 2.0F)));
+  EXPECT_TRUE(torch::equal(five.forward({x[0], x[1], x[2], x[3], x[4], x[5]})[2], x[5]));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { five.forward({x[0], x[1], x[2], x[3]}); }), "take 4 tensors"));
+  const BuiltLayer eight = build_layer(layer_factory([] { return std::make_shared<Eight>(); }), {});
+  EXPECT_TRUE(torch::equal(eight.forward(x)[0], torch::full({2}, -28.0F)));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { eight.forward(Tensors(9, x[0])); }), "take 9 tensors"));
+}
+
 TEST(Modules, can_be_shared_pointers) {
   struct Twice : torch::nn::Module {
     torch::Tensor forward(const torch::Tensor& x) { return x * 2; }

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include "penstock/model/layer_record.h"
 
@@ -50,7 +52,7 @@ class Layer {
   }
 
   Value operator()(const Value& input) const { return call({input}).front(); }
-  /// For modules with several inputs or outputs. Throws ScheduleError for a number of inputs that the
+  /// For modules with several inputs, up to eight, or outputs. Throws ScheduleError for a number of inputs that the
   /// module's forward does not take.
   Values call(const Values& inputs) const;
 
@@ -87,45 +89,63 @@ constexpr int output_count = 1;
 template <class... T>
 constexpr int output_count<std::tuple<T...>> = (0 + ... + output_count<T>);
 
-template <class M>
-concept TakesOne = requires(M& module, const torch::Tensor& x) {
-  module.forward(x);
-};
-template <class M>
-concept TakesTwo = requires(M& module, const torch::Tensor& x) {
-  module.forward(x, x);
-};
-template <class M>
-concept TakesThree = requires(M& module, const torch::Tensor& x) {
-  module.forward(x, x, x);
-};
+/// The most tensors that the forward of a layer's module may take.
+inline constexpr std::size_t most_inputs = 8;
+
+template <std::size_t>
+using TensorArgument = const torch::Tensor&;
+template <class M, std::size_t... I>
+constexpr bool takes_each(std::index_sequence<I...>) {
+  return requires(M & module, TensorArgument<I>... x) { module.forward(x...); };
+}
+/// Whether M::forward takes `count` tensors.
+template <class M, std::size_t count>
+constexpr bool takes = takes_each<M>(std::make_index_sequence<count>());
+
+/// The smallest number of tensors that M::forward takes; 0: it takes another number than 1 to most_inputs.
+template <class M, std::size_t count = 1>
+constexpr std::size_t fewest_inputs() {
+  if constexpr (count > most_inputs)
+    return 0;
+  else if constexpr (takes<M, count>)
+    return count;
+  else
+    return fewest_inputs<M, count + 1>();
+}
+
+template <class M, std::size_t... I>
+decltype(auto) forward_each(M& module, const Tensors& x, std::index_sequence<I...>) {
+  return module.forward(x[I]...);
+}
+template <std::size_t count, class M>
+decltype(auto) forward_with(M& module, const Tensors& x) {
+  return forward_each(module, x, std::make_index_sequence<count>());
+}
 
 template <class M>
 constexpr int outputs_of() {
-  if constexpr (TakesOne<M>)
-    return output_count<decltype(std::declval<M&>().forward(torch::Tensor()))>;
-  else if constexpr (TakesTwo<M>)
-    return output_count<decltype(std::declval<M&>().forward(torch::Tensor(), torch::Tensor()))>;
-  else
-    return output_count<decltype(std::declval<M&>().forward(torch::Tensor(), torch::Tensor(), torch::Tensor()))>;
+  return output_count<std::decay_t<decltype(forward_with<fewest_inputs<M>()>(std::declval<M&>(), Tensors()))>>;
 }
 
 /// Throws the error for a number of inputs that the module's forward does not take.
 [[noreturn]] void wrong_input_count(const torch::nn::Module& module, std::size_t given);
 
+/// The result of the forward that takes as many tensors as `x` has, `count` or more.
+template <std::size_t count, class M>
+Tensors call_forward(M& module, const Tensors& x) {
+  if constexpr (count > most_inputs) {
+    wrong_input_count(module, x.size());
+  } else {
+    if constexpr (takes<M, count>)
+      if (x.size() == count) return as_tensors(forward_with<count>(module, x));
+    return call_forward<count + 1>(module, x);
+  }
+}
+
 template <class M>
 BuiltLayer erase(std::shared_ptr<M> module) {
-  static_assert(TakesOne<M> || TakesTwo<M> || TakesThree<M>,
-                "a layer's module needs a forward that takes one, two or three tensors");
-  return {module, [module](const Tensors& x) -> Tensors {
-            if constexpr (TakesOne<M>)
-              if (x.size() == 1) return as_tensors(module->forward(x[0]));
-            if constexpr (TakesTwo<M>)
-              if (x.size() == 2) return as_tensors(module->forward(x[0], x[1]));
-            if constexpr (TakesThree<M>)
-              if (x.size() == 3) return as_tensors(module->forward(x[0], x[1], x[2]));
-            wrong_input_count(*module, x.size());
-          }};
+  static_assert(fewest_inputs<M>() > 0, "a layer's module needs a forward that takes one to eight tensors");
+  return {module, [module](const Tensors& x) { return call_forward<1>(*module, x); }};
 }
 
 template <class T>

@@ -31,9 +31,12 @@ CallableKind callable_kind() {
   // Generic lambdas, so that torch::nn::Module may be incomplete here.
   kind.fits = [](const auto& module) { return typeid(module) == typeid(M); };
   kind.call = [](const auto& module) { return traits::erase<M>(std::dynamic_pointer_cast<M>(module)); };
-  if constexpr (traits::TakesOne<M>) kind.takes.push_back(1);
-  if constexpr (traits::TakesTwo<M>) kind.takes.push_back(2);
-  if constexpr (traits::TakesThree<M>) kind.takes.push_back(3);
+  const auto add = [&]<std::size_t... I>(std::index_sequence<I...>) {
+    const bool takes[] = {traits::takes<M, I + 1>...};
+    for (std::size_t i = 0; i < traits::most_inputs; ++i)
+      if (takes[i]) kind.takes.push_back(static_cast<int>(i) + 1);
+  };
+  add(std::make_index_sequence<traits::most_inputs>());
   kind.gives = traits::outputs_of<M>();
   return kind;
 }
