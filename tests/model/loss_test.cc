@@ -50,6 +50,23 @@ TEST(CrossEntropy, targets_of_minus_100_do_not_count) {
   expect_mean(cross_entropy, output, target, 1, F::cross_entropy(output, target));  // the first part has weight 0
 }
 
+TEST(CrossEntropy, refuses_what_are_no_class_numbers) {
+  const torch::Tensor output = torch::randn({3, 5, 2}), target = torch::zeros({3, 2}, torch::kInt64);
+  EXPECT_EQ(error_text<ConfigError>([&] { cross_entropy({output}, target.to(torch::kFloat)); }),
+            "cross_entropy takes targets of type int64, class numbers, and these are float of shape [3, 2]: convert "
+            "them, target.to(torch::kInt64)");
+  target[0][1] = -100;
+  target[2][1] = 5;
+  EXPECT_EQ(error_text<ConfigError>([&] { cross_entropy({output}, target); }),
+            "cross_entropy: the target 5 at [2, 1] is not one of the output's 5 classes: pass 0 to 4, or -100 for "
+            "elements that do not count");
+  target[2][1] = -1;
+  EXPECT_TRUE(says(error_text<ConfigError>([&] {
+                     next_token_loss({torch::randn({3, 2, 7})}, target);
+                   }),
+                   "next_token_loss: the target -1 at [2, 1] is not one of the output's 7 classes"));
+}
+
 TEST(CrossEntropy, is_zero_if_all_targets_are_ignored) {
   const torch::Tensor output = torch::randn({3, 5}).requires_grad_(true);
   const torch::Tensor target = torch::full({3}, -100, torch::kInt64);

@@ -39,13 +39,16 @@ struct Loss {
 };
 
 /// Softmax cross entropy. Output [n, classes, ...] of logits, target [n, ...] of int64 class numbers; elements with
-/// target -100 do not count.
+/// target -100 do not count. Throws ConfigError for targets of another type, and for one that is not a class.
 extern const Loss cross_entropy;
 /// Cross entropy for language models. Logits [n, T, V], target [n, T] of int64: the next token. The weight is the
-/// number of tokens that count.
+/// number of tokens that count. Throws as cross_entropy.
 extern const Loss next_token_loss;
 /// Squared error, averaged over samples and elements. Throws ConfigError if output and target differ in shape.
 extern const Loss squared_error;
+
+/// For a message: the first of `numbers` that is not in 0..limit-1, "70 at [0, 3]"; empty if there is none.
+std::string number_outside(const torch::Tensor& numbers, std::int64_t limit);
 
 /// How the loss and gradients of a step are combined from its micro-batches (and replicas).
 enum class Reduction {

@@ -94,6 +94,15 @@ Tensors in_full_precision(const RankSetting& setting, const Tensors& outputs) {
   return in_full;
 }
 
+// Names the loss in torch's errors.
+torch::Tensor loss_of(const Loss& loss, const Tensors& outputs, const Tensors& targets) {
+  try {
+    return require_scalar(loss.name, loss(outputs, targets));
+  } catch (const c10::Error& error) {
+    throw Failure(say("the loss '", loss.name, "': ", reason_of(error)));
+  }
+}
+
 }  // namespace
 
 NonFiniteLoss::NonFiniteLoss(MicroBatch micro_batch, double loss)
@@ -130,7 +139,7 @@ torch::Tensor JobResults::add(const Tensors& outputs, BatchRows& rows, MicroBatc
   const Tensors targets = rows.targets(micro_batch);
   const layers::AutocastGuard in_fp32({.enabled = false, .device = setting_.device.type()});
   const Tensors in_full = in_full_precision(setting_, outputs);
-  torch::Tensor sum = require_scalar(setting_.loss.name, setting_.loss(in_full, targets));
+  torch::Tensor sum = loss_of(setting_.loss, in_full, targets);
   Counted counted{micro_batch, sum.detach(), {}};
   if (!is_on_device()) add_numbers(counted);
   const torch::NoGradGuard no_grad;
