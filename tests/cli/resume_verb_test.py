@@ -70,6 +70,24 @@ class Resume(ProgramRuns):
         self.output_of("train", "--resume", "other2", "--steps", "9")
         self.assertEqual(contents(self.path("other2"))["step"], 9)
 
+    def test_frozen_parameters_stay_frozen_and_may_be_left_out(self):
+        flags = ("--freeze", "*", "--unfreeze", "layer3,*.bias")
+        expected = self.undisturbed("--steps", "8", *flags)["tensors"]
+        self.output_of(*self.train(*SMALL, "--steps", "5", "--checkpoint", "run", *flags, "--trained-only"))
+        left_out = {("model", "layer1.weight"), ("model", "layer2.weight")}
+        self.assertEqual(set(expected) - set(contents(self.path("run"))["tensors"]), left_out)
+        self.assertIn("leaves out the frozen 'layer1.weight', which has other values",
+                      self.misuse("train", "--resume", "run", "--seed", "9", "--steps", "8"))
+        self.output_of("train", "--resume", "run", "--stages", "3", "--steps", "8")
+        self.assertEqual(contents(self.path("run"))["tensors"],
+                         {name: value for name, value in expected.items() if name not in left_out})
+        # Flags with --resume change what is frozen.
+        self.output_of("train", "--resume", "run", "--steps", "9", "--unfreeze", "*")
+        self.assertEqual({key for key in contents(self.path("run"))["tensors"] if key[0] == "model"},
+                         {key for key in expected if key[0] == "model"})
+        self.assertIn("no parameter of the network is called 'layer9'",
+                      self.misuse(*self.train(*SMALL, "--steps", "1", "--freeze", "layer9")))
+
     def end_by(self, which, ranks=None):
         """A long training, ended by a signal to the launcher or the program."""
         shutil.rmtree(self.path("run"), ignore_errors=True)

@@ -76,7 +76,7 @@ inline StateDict state_after_whatever_else(World& world, PipelineOptions options
   first.freeze("conv");
   train_both();
   first.sync_ties();
-  first.freeze("conv", false);
+  first.unfreeze("conv");
   train_both();
   StateDict state = first.state_dict();
   for (const auto& [name, tensor] : pipelines.back()->state_dict().pairs()) state.insert("second " + name, tensor);

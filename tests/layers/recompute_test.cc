@@ -448,11 +448,11 @@ TEST(Recompute, gives_the_same_bits_while_layers_are_frozen_and_unfrozen) {
     const auto step = [&] { pipeline.train_step(inputs, targets).wait(); };
     step();
     for (const char* name : {"in", "middle", "head"}) pipeline.freeze(name);
-    pipeline.freeze("head", false);
+    pipeline.unfreeze("head");
     step();
-    pipeline.freeze("middle", false);
+    pipeline.unfreeze("middle");
     step();
-    pipeline.freeze("in", false);
+    pipeline.unfreeze("in");
     step();
     return pipeline.state_dict();
   };

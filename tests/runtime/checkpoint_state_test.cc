@@ -1,11 +1,13 @@
 // What of a pipeline's state gets into checkpoints, and out of them.
 #include <future>
+#include <set>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/penstock.h"
+#include "tests/base/error_text.h"
 #include "tests/support/expect_same.h"
 #include "tests/support/temporary_folder.h"
 
@@ -95,6 +97,79 @@ TEST_F(CheckpointState, contains_the_averages_of_frozen_parameters) {
     ASSERT_TRUE(resumed.pipeline.load(folder_));
     expect_same(resumed_weights.state_dict(), average);
   }
+}
+
+TEST_F(CheckpointState, remembers_what_was_frozen) {
+  Job job;
+  job.step();
+  job.pipeline.freeze("first");
+  job.step();
+  job.pipeline.save(folder_);
+  Job resumed;
+  ASSERT_TRUE(resumed.pipeline.load(folder_));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(resumed.step().loss(), job.step().loss());
+  expect_same(resumed.pipeline.state(), job.pipeline.state());
+  // The optimiser's state from before it was frozen is loaded, too.
+  job.pipeline.unfreeze("first");
+  resumed.pipeline.unfreeze("first");
+  job.step();
+  resumed.step();
+  expect_same(resumed.pipeline.state(), job.pipeline.state());
+
+  Job never_frozen;
+  never_frozen.step();
+  never_frozen.pipeline.save(folder_ + "2");
+  Job frozen;
+  frozen.pipeline.freeze("*");
+  ASSERT_TRUE(frozen.pipeline.load(folder_ + "2"));
+  frozen.step();
+  never_frozen.step();
+  expect_same(frozen.pipeline.state(), never_frozen.pipeline.state());
+}
+
+std::set<std::string> stored_in(const std::string& folder, FileKind kind) {
+  std::set<std::string> names;
+  for (const FileRecord& file : newest_checkpoint(folder, CheckpointCheck::checksums).checkpoint->manifest().files)
+    for (const TensorRecord& tensor : file.tensors)
+      if (file.kind == kind) names.insert(tensor.name);
+  return names;
+}
+
+TEST_F(CheckpointState, may_leave_out_frozen_parameters) {
+  World world({.stages = 2});
+  Network network;
+  const PipelineOptions options{.micro_batches = 2, .partition = "gate", .seed = 4};
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.freeze("first");
+  pipeline.optimize_with(adamw({}));
+  const torch::Tensor inputs = torch::ones({8, 6}), targets = torch::arange(8) % 3;
+  pipeline.train_step(inputs, targets);
+  pipeline.save(folder_, {.trained_only = true});
+  EXPECT_EQ(stored_in(folder_, FileKind::model), (std::set<std::string>{"last.bias", "last.weight"}));
+  for (const std::string& name : stored_in(folder_, FileKind::optimizer))
+    EXPECT_TRUE(name.starts_with("last.")) << "a frozen parameter has no optimiser state";
+  for (const int stages : {2, 1}) {
+    World another({.stages = stages});
+    Network same;
+    Pipeline resumed(another, same, cross_entropy,
+                     {.micro_batches = 2, .partition = stages == 2 ? "gate" : "uniform", .seed = 4});
+    resumed.optimize_with(adamw({}));
+    ASSERT_TRUE(resumed.load(folder_));
+    expect_same(resumed.state(), pipeline.state());
+    if (stages == 1) pipeline.train_step(inputs, targets);
+    if (stages == 1) resumed.train_step(inputs, targets);
+    expect_same(resumed.state(), pipeline.state());
+  }
+  World another({.stages = 2});
+  Network other;
+  Pipeline with_other_weights(another, other, cross_entropy, {.micro_batches = 2, .partition = "gate", .seed = 5});
+  with_other_weights.optimize_with(adamw({}));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { with_other_weights.load(folder_); }),
+                   "leaves out the frozen 'first.weight', which has other values"));
+  pipeline.unfreeze("first");
+  pipeline.train_step(inputs, targets);
+  pipeline.save(folder_, {.trained_only = true});
+  EXPECT_EQ(stored_in(folder_, FileKind::model).size(), 4U);
 }
 
 TEST_F(CheckpointState, from_before_the_first_learning_rate_has_that_of_the_optimiser) {

@@ -1,5 +1,7 @@
 // Frozen parameters: they do not change, and no gradients are computed or sent for them; frozen from the start or
 // later.
+#include "penstock/pipeline/profiler.h"
+#include "tests/base/error_text.h"
 #include "tests/runtime/trained.h"
 #include "tests/support/pipeline_of.h"
 
@@ -94,8 +96,8 @@ Trained freeze_and_thaw(int stages, const std::string& schedule, bool recompute)
   for (const char* name : {"first.weight", "first.bias", "second.bias"})
     EXPECT_TRUE(torch::equal(before[name], frozen[name])) << name;
   EXPECT_FALSE(torch::equal(before["second.weight"], frozen["second.weight"]));
-  pipeline.freeze("first", false);
-  pipeline.freeze("second", false);
+  pipeline.unfreeze("first");
+  pipeline.unfreeze("second");
   if (stages == 3) {
     EXPECT_NE(instructions_of(pipeline).find("1SEND_B"), std::string::npos) << instructions_of(pipeline);
   }
@@ -116,7 +118,7 @@ TEST(FrozenParameters, frozen_from_the_start_can_train_later) {
   optimize(pipeline);
   run(pipeline, 1);
   const auto before = pipeline.state_dict();
-  pipeline.freeze("first", false);
+  pipeline.unfreeze("first");
   run(pipeline, 1);
   EXPECT_FALSE(torch::equal(before["first.weight"], pipeline.state_dict()["first.weight"]));
 }
@@ -126,9 +128,88 @@ TEST(FrozenParameters, need_their_full_names) {
   options.partition = "uniform";
   PipelineOf<Three> pipeline({.stages = 1}, options);
   optimize(pipeline);
-  for (const char* wrong : {"fourth", "first.weights", "fir", "relu"})
-    EXPECT_THROW(pipeline.freeze(wrong), ConfigError) << wrong;
+  for (const char* wrong : {"fourth", "first.weights", "fir", "relu", "*.weights", "?irst.*.*"})
+    EXPECT_TRUE(says(error_text<ConfigError>([&] { pipeline.freeze(wrong); }), "'", wrong, "', and no layer"));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { pipeline.freeze("tird.bias"); }), "'third.bias', the nearest"));
   EXPECT_NO_THROW(run(pipeline, 1));
+}
+
+using Names = std::vector<std::string>;
+
+TEST(FrozenParameters, are_named_by_patterns) {
+  PipelineOf<Three> by_pattern({.stages = 3}, options_of("zb-h1")), by_name({.stages = 3}, options_of("zb-h1"));
+  EXPECT_EQ(by_pattern.freeze("*"),
+            (Names{"first.bias", "first.weight", "second.bias", "second.weight", "third.bias", "third.weight"}));
+  EXPECT_EQ(by_pattern.unfreeze("?hir*"), (Names{"third.bias", "third.weight"}));
+  EXPECT_EQ(by_pattern.unfreeze("*.bias"), (Names{"first.bias", "second.bias", "third.bias"}));
+  EXPECT_EQ(by_name.freeze("first.weight"), (Names{"first.weight"}));
+  by_name.freeze("second.weight");
+  optimize(by_pattern);
+  optimize(by_name);
+  const auto before = by_pattern.state();
+  const Trained trained = train(by_pattern, rows(), targets(), 2);
+  expect_same(train(by_name, rows(), targets(), 2), trained, "the same parameters by their names");
+  EXPECT_TRUE(torch::equal(before.at("second.weight"), trained.state.at("second.weight")));
+  EXPECT_FALSE(torch::equal(before.at("first.bias"), trained.state.at("first.bias")));
+}
+
+TEST(FrozenParameters, of_which_nothing_trains) {
+  PipelineOf<Three> pipeline({.stages = 3}, options_of("1f1b"));
+  pipeline.freeze("*");
+  optimize(pipeline);
+  const double loss = pipeline.train_step(rows(), targets()).loss();
+  EXPECT_EQ(pipeline.train_step(rows(), targets()).loss(), loss);
+}
+
+TEST(FrozenParameters, that_are_tied_are_frozen_by_any_name) {
+  Gpt gpt({.vocabulary = 11, .context = 8, .width = 12, .layers = 2, .heads = 3, .dropout = 0});
+  World world({.stages = 2});
+  Pipeline pipeline(world, gpt, next_token_loss);
+  optimize(pipeline);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(pipeline.freeze("head"), (Names{"token_embedding.weight"}));
+  EXPECT_EQ(pipeline.unfreeze("token_embedding"), (Names{"token_embedding.weight"}));
+  EXPECT_EQ(pipeline.freeze("*head*"), (Names{"token_embedding.weight"}));
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(says(log, "'head' freezes tied parameters: token_embedding.weight with head",
+                   "'token_embedding' unfreezes tied parameters: head.weight with token_embedding.weight"));
+  const auto before = pipeline.state();
+  const torch::Tensor tokens = torch::arange(16).reshape({2, 8}) % 11;
+  pipeline.train_step(tokens, tokens).wait();
+  const auto after = pipeline.state();
+  EXPECT_TRUE(torch::equal(before.at("token_embedding.weight"), after.at("token_embedding.weight")));
+  EXPECT_FALSE(torch::equal(before.at("norm.weight"), after.at("norm.weight")));
+}
+
+struct Wide : Cell {
+  Layer first = add("first", [] { return torch::nn::Linear(64, 64); });
+  Layer second = add("second", [] { return torch::nn::Linear(64, 64); });
+  Layer third = add("third", [] { return torch::nn::Linear(64, 64); });
+  Value forward(Value x) override { return third(second(first(x))); }
+};
+
+/// The bytes that one micro-batch of 16 rows keeps from F to I, and from I to W.
+StageBytes bytes_of(const Names& frozen) {
+  PipelineOf<Wide> pipeline({.stages = 1}, {.micro_batches = 2, .schedule = "zb-h1", .count_bytes = true},
+                            squared_error);
+  for (const std::string& pattern : frozen) pipeline.freeze(pattern);
+  optimize(pipeline);
+  for (int step = 0; step < 3; ++step) pipeline.train_step(torch::ones({32, 64}), torch::ones({32, 64})).wait();
+  if (!frozen.empty()) {
+    pipeline.forward_backward(torch::ones({32, 64}), torch::ones({32, 64})).wait();
+    for (const auto& [name, gradient] : pipeline.local_gradients())
+      EXPECT_TRUE(name.starts_with("first")) << name << " has a gradient";
+    pipeline.step();
+  }
+  return Profiler(pipeline).activation_bytes().front();
+}
+
+TEST(FrozenParameters, keep_no_activations_for_their_gradients) {
+  constexpr std::int64_t rows_of_64 = 16 * 64 * 4;
+  const StageBytes trained = bytes_of({}), frozen = bytes_of({"second", "third"});
+  // The inputs of the frozen layers; and after I, these and the gradients of their outputs.
+  EXPECT_EQ(trained.after_forward - frozen.after_forward, 2 * rows_of_64);
+  EXPECT_EQ(trained.after_input_grad - frozen.after_input_grad, 4 * rows_of_64);
 }
 
 }  // namespace

@@ -34,6 +34,24 @@ TEST(Gpt, is_partitioned_between_blocks) {
             "stage 0: positions, position_embedding, token_embedding, add, dropout, block0.attention, add_2");
 }
 
+TEST(Gpt, names_a_token_or_target_that_the_vocabulary_lacks) {
+  Gpt gpt(small);
+  World world({.stages = 2});
+  Pipeline pipeline(world, gpt, next_token_loss);
+  torch::Tensor tokens = tokens_of(2, 8).clone(), targets = tokens.clone();
+  tokens[1][3] = 11;
+  EXPECT_TRUE(says(error_text<StepFailure>([&] { pipeline.evaluate(tokens, targets).loss(); }),
+                   "'token_embedding': the index 11 at [1, 3] is not in its table of 11 rows: pass 0 to 10"));
+  EXPECT_TRUE(says(error_text<StepFailure>([&] { pipeline.evaluate(targets, tokens).loss(); }),
+                   "next_token_loss: the target 11 at [1, 3] is not one of the output's 11 classes"));
+  const auto of_torch = [](const torch::Tensor& output, const torch::Tensor& target) {
+    return torch::nn::functional::cross_entropy(output.flatten(0, 1), target.flatten());
+  };
+  Pipeline other(world, gpt, mean_loss("my_loss", of_torch));
+  EXPECT_TRUE(says(error_text<StepFailure>([&] { other.evaluate(targets, tokens.to(torch::kInt32)).loss(); }),
+                   "the loss 'my_loss': "));
+}
+
 /// The model in plain operations, as in the papers, one sequence at a time.
 torch::Tensor plain(const torch::Tensor& tokens, const StateDict& p, std::int64_t heads) {
   const std::int64_t length = tokens.size(1), width = p["norm.weight"].size(0);

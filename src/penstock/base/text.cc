@@ -291,6 +291,27 @@ struct NumberedName {
 
 }  // namespace
 
+// Backtracks to the last '*'.
+bool fits_pattern(std::string_view pattern, std::string_view text) {
+  std::size_t p = 0, t = 0, star = std::string_view::npos, after_star = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] != '*' && pattern[p] == text[t]))) {
+      ++p;
+      ++t;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      after_star = t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++after_star;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
 std::string in_ranges(const std::vector<std::string>& names) {
   std::string text;
   for (std::size_t begin = 0, end = 0; begin < names.size(); begin = end) {

@@ -103,6 +103,9 @@ auto read_file(const std::string& path, Read&& read, const TextLimits& limits = 
   }
 }
 
+/// Whether `pattern` is `text`, with '*' for any characters and '?' for one.
+bool fits_pattern(std::string_view pattern, std::string_view text);
+
 /// The items with `separator` between them: text_of(item) of each, which operator<< writes.
 template <class Items, class TextOf = std::identity>
 std::string listed(const Items& items, std::string_view separator = ", ", const TextOf& text_of = {}) {

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <tuple>
 
 #include "penstock/base/error.h"
@@ -217,6 +218,15 @@ void Checkpoint::read_header(std::size_t file) {
     recorded.tensors = checked_tensors(header, path);
   recorded.header_bytes = header_bytes;
   header.metadata.erase(tensor_checksums_key);
+  if (const auto names = header.metadata.find(frozen_key); names != header.metadata.end()) {
+    if (!frozen_) frozen_.emplace();
+    std::istringstream lines(names->second);
+    for (std::string line; std::getline(lines, line);) {
+      const std::size_t tab = line.find('\t');
+      (*frozen_)[line.substr(0, tab)] = tab == std::string::npos ? std::nullopt : checksum_from(line.substr(tab + 1));
+    }
+    header.metadata.erase(names);
+  }
   metadata_[file] = std::move(header.metadata);
   note_tensors(file);
 }

@@ -76,6 +76,9 @@ class Checkpoint {
   /// The metadata of a file of the kind `model` or `optimizer`.
   const std::map<std::string, std::string>& metadata(std::size_t file) const { return metadata_[file]; }
 
+  /// The parameters that did not train; none in a checkpoint of a version that did not record them.
+  const std::optional<FrozenParameters>& frozen() const { return frozen_; }
+
   /// Compares all checksums. Returns one line for each damaged file or tensor; none if all is well. Takes
   /// one megabyte of memory, whatever the size of the checkpoint.
   std::vector<std::string> damage() const;
@@ -91,6 +94,7 @@ class Checkpoint {
   std::vector<ReadFile> files_;                               // as many as in the manifest
   std::vector<std::map<std::string, std::string>> metadata_;  // likewise
   std::map<std::string, StoredTensor> model_, optimizer_;     // by name
+  std::optional<FrozenParameters> frozen_ = {};
 };
 
 /// A checkpoint, or why it cannot be opened.

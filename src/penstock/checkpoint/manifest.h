@@ -103,6 +103,9 @@ struct TensorRecord {
   friend bool operator==(const TensorRecord&, const TensorRecord&) = default;
 };
 
+/// Frozen parameters by name, and of those whose values are left out of a checkpoint the checksums of the values.
+using FrozenParameters = std::map<std::string, std::optional<Checksum>>;
+
 enum class FileKind {
   model,      // .safetensors: parameters and buffers, by their names
   optimizer,  // .safetensors: state of the optimiser, "layer1.weight/momentum"

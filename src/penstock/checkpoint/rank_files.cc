@@ -131,6 +131,9 @@ std::vector<FileRecord> write_rank_files(SystemCalls& calls, const std::string& 
   // Hugging Face's loaders refuse files without this entry.
   std::map<std::string, std::string> model_metadata{{"format", "pt"}};
   model_metadata.insert(metadata.begin(), metadata.end());
+  std::string& frozen = model_metadata[frozen_key];
+  for (const auto& [name, checksum] : tensors.frozen)
+    frozen += name + (checksum ? "\t" + to_string(*checksum) : "") + "\n";
   add(FileKind::model, tensors.model, tensors.trained, model_metadata);
   if (!tensors.optimizer.empty()) add(FileKind::optimizer, tensors.optimizer, {}, std::map<std::string, std::string>());
   return records;

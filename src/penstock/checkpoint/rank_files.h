@@ -24,6 +24,7 @@ struct RankTensors {
   std::vector<TensorBytes> model = {};
   std::vector<TensorBytes> optimizer = {};
   std::set<std::string> trained = {};  // names of the tensors of `model` that an optimiser may change
+  FrozenParameters frozen = {};        // the other parameters
 };
 
 /// A copy of a rank's tensors, in one piece of memory, from which a checkpoint is written while training changes the

@@ -126,6 +126,7 @@ std::unique_ptr<Pipeline> Job::make_pipeline(const PipelineStart& start) {
   log_need(options);
   auto pipeline = std::make_unique<Pipeline>(world_, *network_, loss_of(flags_.network), options);
   require_plan_fits(flags_, *pipeline);
+  freeze_parameters(flags_, *pipeline);  // first, so that a frozen parameter has no optimiser state
   if (optimizer_) pipeline->optimize_with(optimizer_);
   return pipeline;
 }

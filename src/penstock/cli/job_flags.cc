@@ -111,6 +111,12 @@ void JobFlags::add_training_to(CLI::App& app) {
   how->add_option("--momentum", momentum, "momentum of sgd and rmsprop")->capture_default_str();
   how->add_option("--weight-decay", weight_decay, "weight decay; adamw decouples it from the gradient")
       ->capture_default_str();
+  how->add_option("--freeze", freeze,
+                  "parameters that do not train: full names, or the Cells or layers around them, with * for any "
+                  "characters and ? for one")
+      ->delimiter(',');
+  how->add_option("--unfreeze", unfreeze, "parameters that train although --freeze names them, '*.bias' for example")
+      ->delimiter(',');
   how->add_option("--clip-norm", pipeline.clip_norm, "scale gradients down to this global norm (default: no clipping)");
   LossReduction& loss = pipeline.loss_reduction;
   add_choice(*how, "--reduction", loss.reduction, reductions, "mean: over the batch; sum: of the micro-batches' means");
@@ -157,7 +163,7 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   add(where
           ->add_option("--partition", pipeline.partition,
                        "parameters, uniform, time (measured on the first samples), or the first layer of each further "
-                       "stage: layer3 or 4")
+                       "stage: layer3 or 4, or the Cell that begins with it")
           ->capture_default_str());
   CLI::Option* from_file = where->add_option("--plan", plan, "read these flags from a file written by penstock plan");
   for (CLI::Option* option : in_plan) from_file->excludes(option);
@@ -288,6 +294,11 @@ OptimizerFactory make_optimizer(const JobFlags& flags) {
   options.learning_rate = flags.learning_rate;
   options.weight_decay = flags.weight_decay;
   return flags.optimizer == "adam" ? adam(options) : adamw(options);
+}
+
+void freeze_parameters(const JobFlags& flags, Pipeline& pipeline) {
+  for (const std::string& pattern : flags.freeze) pipeline.freeze(pattern);
+  for (const std::string& pattern : flags.unfreeze) pipeline.unfreeze(pattern);
 }
 
 nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeline) {

@@ -38,6 +38,7 @@ struct JobFlags {
   double learning_rate = 0.01;
   double momentum = 0;
   double weight_decay = 0;
+  std::vector<std::string> freeze, unfreeze;  // patterns of Pipeline::freeze() and, afterwards, unfreeze()
 
   /// Add flags, each under its heading; `this` must outlive the parsing. Call add_training_to before add_pipeline_to:
   /// the latter then also adds the pipeline flags that apply to training only.
@@ -62,6 +63,9 @@ joining::LaunchedAs launched(const JobFlags& flags);
 void decide_by_measuring(JobFlags& flags, World& world, Cell& network, const Batch& sample, PipelineOptions& options);
 /// Throws ConfigError for invalid numbers.
 OptimizerFactory make_optimizer(const JobFlags& flags);
+
+/// Freezes and unfreezes parameters as the flags say. Collective. Throws ConfigError as Pipeline::freeze().
+void freeze_parameters(const JobFlags& flags, Pipeline& pipeline);
 
 /// The effective settings as JSON.
 nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeline);

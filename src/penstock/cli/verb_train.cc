@@ -1,6 +1,7 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <limits>
 #include <set>
 #include <sstream>
 
@@ -56,6 +57,7 @@ struct TrainFlags {
   std::optional<std::int64_t> patience;
   std::string weights;
   std::string save_weights;
+  bool trained_only = false;
   LearningRatePlan learning_rate = {};  // its rate is --lr
 
   /// --steps is for short runs, which are evaluated only on request.
@@ -67,9 +69,9 @@ struct TrainFlags {
 
 /// The flags on which the numbers depend, beside those that the checkpoint itself records and the network's shape.
 std::set<std::string> decisive_flags(const TrainFlags& flags) {
-  std::set<std::string> names = {"augment",   "batch-size", "dataset",     "drop-last", "dropout",
-                                 "lr",        "lr-by",      "lr-schedule", "momentum",  "norm-momentum",
-                                 "normalize", "optimizer",  "shuffle",     "warmup",    "weight-decay"};
+  std::set<std::string> names = {"augment",   "batch-size", "dataset",     "drop-last", "dropout",       "freeze",
+                                 "lr",        "lr-by",      "lr-schedule", "momentum",  "norm-momentum", "normalize",
+                                 "optimizer", "shuffle",    "unfreeze",    "warmup",    "weight-decay"};
   for_each_setting(flags.job.pipeline, [&](const Setting& setting, const auto&) {
     if (setting.changes_numbers) names.insert(setting.name);
   });
@@ -143,7 +145,8 @@ std::unique_ptr<CheckpointHook> checkpoint_hook(const TrainFlags& flags, const P
                             .keep = flags.checkpoints.keep.value_or(2),
                             .every = flags.checkpoints.interval(),
                             .texts = texts_of_run(flags.settings, pipeline),
-                            .metadata = weight_metadata(flags.job.network, vocabulary)};
+                            .metadata = weight_metadata(flags.job.network, vocabulary),
+                            .trained_only = flags.trained_only};
   options.on_saved = [](const CommittedCheckpoint& saved) {
     log(LogLevel::info, say("checkpoint step ", saved.step, " durable: ", saved.directory));
   };
@@ -158,6 +161,7 @@ void resume(const TrainFlags& given, const std::optional<RecordedRun>& recorded,
     if (const std::string changes = given.changes_since(recorded->settings); !changes.empty())
       warn(say("the training goes on with other flags than it had: ", changes));
   if (trainer.resume(flags.source())) {
+    freeze_parameters(given.job, trainer.pipeline());  // flags of this run, after what was frozen then
     if (is_main)
       log(LogLevel::info, say("resumed from ", flags.source(), " at step ", trainer.pipeline().training_steps()));
     return;
@@ -221,7 +225,8 @@ int train(TrainFlags flags) {
   const std::int64_t begin_ns = now_ns();  // reading data and measuring layers count for --max-time
   flags.checkpoints.settle();
   require<ConfigError>(
-      flags.weights.empty() || !flags.checkpoints.resumes() || flags.checkpoints.resume == resume_if_possible,
+      flags.weights.empty() || !flags.checkpoints.resumes() || flags.checkpoints.resume == resume_if_possible ||
+          flags.trained_only,
       "--weights ", flags.weights, " and --resume ", flags.checkpoints.resume,
       " both say with which weights the training begins: pass one of them (--weights \"\" leaves out that "
       "of a config file)");
@@ -229,10 +234,14 @@ int train(TrainFlags flags) {
   if (recorded) keep_recorded_bits(*recorded, flags.job);
   settle(flags.job);
   SavedWeights weights;
-  if (recorded)
-    weights.vocabulary = take_network(recorded->weight_metadata, tensors_of(*recorded), flags.job.network);
-  else if (!flags.weights.empty())
+  if (!flags.weights.empty() && (!recorded || flags.trained_only))
     weights = read_weights(flags.weights, flags.job.network);
+  if (recorded) {
+    HeldTensors held = tensors_of(*recorded);
+    if (flags.trained_only) held.elements = std::numeric_limits<double>::infinity();
+    if (flags.trained_only) held.tensors = std::numeric_limits<std::int64_t>::max();
+    weights.vocabulary = take_network(recorded->weight_metadata, held, flags.job.network);
+  }
   check(flags);
   set_log_level(flags.log_level);
   const bool json_on_stdout = flags.json == "-";
@@ -370,6 +379,10 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->add_option("--save-weights", flags->save_weights,
                    "at the end, write the weights as a .safetensors file; so without --checkpoint, too, when "
                    "SIGTERM, SIGINT or SIGUSR1 ends the training after its step (a second signal ends it at once)");
+  verb->add_flag(
+      "--trained-only", flags->trained_only,
+      "checkpoints and --save-weights without frozen parameters; --resume then takes these from --weights or, "
+      "without it, from --seed");
   verb->add_option("--json", flags->json, "one JSON object a line for every step, to this file or - (stdout)");
   verb->add_option("--tensorboard", flags->tensorboard,
                    "write the same numbers as an event file for TensorBoard into this directory");

@@ -1,34 +1,12 @@
 #include "penstock/pipeline/parameter_groups.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 
 namespace penstock {
 namespace {
-
-/// Matches patterns with '*' and '?'; backtracks to the last '*'.
-bool fits_pattern(std::string_view pattern, std::string_view text) {
-  std::size_t p = 0, t = 0, star = std::string_view::npos, after_star = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] != '*' && pattern[p] == text[t]))) {
-      ++p;
-      ++t;
-    } else if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      after_star = t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++after_star;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
 
 /// The optimisers of one stage's groups.
 class GroupedOptimizer : public Optimizer {

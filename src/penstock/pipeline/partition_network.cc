@@ -134,21 +134,6 @@ bool has_ties(const StagedGraph& staged, const std::vector<bool>& node_trains) {
   return false;
 }
 
-void require_parameters(const StagedGraph& staged, const std::string& name, std::uint64_t seed) {
-  for (const Node& node : staged.graph.nodes) {
-    if (!node.is_layer() || !(node.layer_path == name || node.layer_path.starts_with(name + ".") ||
-                              name.starts_with(node.layer_path + ".")))
-      continue;
-    const BuiltLayer built = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
-    for (const auto& parameter : built.module->named_parameters()) {
-      const std::string full = full_name(*node.layer, node.layer_path, parameter.key());
-      if (full == name || full.starts_with(name + ".")) return;
-    }
-  }
-  throw ConfigError(say("the network has no parameter, and no layer or Cell with parameters, that is called '", name,
-                        "': give a full name, such as encoder.layer1 or encoder.layer1.weight"));
-}
-
 std::vector<NamedParameter> all_parameters(const StagedGraph& staged, std::uint64_t seed) {
   std::vector<NamedParameter> all;
   std::set<std::string> known;

@@ -26,9 +26,6 @@ Links links_of(const StagedGraph& staged, const std::vector<bool>& node_trains);
 /// Whether any parameter that trains may be used on more than one stage.
 bool has_ties(const StagedGraph& staged, const std::vector<bool>& node_trains);
 
-/// Throws ConfigError unless `name` is a parameter of the network, or a layer or Cell with parameters.
-void require_parameters(const StagedGraph& staged, const std::string& name, std::uint64_t seed);
-
 /// The parameters of the network with their full names, tied ones once. Builds layers temporarily.
 std::vector<NamedParameter> all_parameters(const StagedGraph& staged, std::uint64_t seed);
 

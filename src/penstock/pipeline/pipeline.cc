@@ -109,7 +109,8 @@ StateDict Pipeline::local_gradients() {
 }
 
 void Pipeline::set_learning_rate(double rate) { impl_->jobs.set_learning_rate(rate); }
-void Pipeline::freeze(const std::string& name, bool frozen) { impl_->set_trainable(name, !frozen); }
+std::vector<std::string> Pipeline::freeze(const std::string& pattern) { return impl_->set_trainable(pattern, false); }
+std::vector<std::string> Pipeline::unfreeze(const std::string& pattern) { return impl_->set_trainable(pattern, true); }
 
 // Evaluation and inference.
 
@@ -218,6 +219,7 @@ std::optional<Manifest> Pipeline::load(const std::string& path) {
   impl_->drain();
   const state::LoadedCheckpoint loaded = state::load_checkpoint(*impl_->runners, path);
   impl_->damaged = loaded.damaged;
+  if (loaded.has_frozen) impl_->lower();
   if (const auto& from = loaded.manifest)
     impl_->jobs.continue_after(static_cast<std::uint64_t>(from->step), state::learning_rate_in(from->states));
   return loaded.manifest;

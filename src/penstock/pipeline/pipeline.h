@@ -145,8 +145,8 @@ class Pipeline {
   std::unique_ptr<CheckpointSaver> checkpoints(const SaverOptions& options);
   /// Continues from the newest checkpoint of a folder that is complete and undamaged, or from the one whose directory
   /// `path` is: the next step is the one that followed it, whatever the partition, the schedule, the transport and the
-  /// number of ranks were. To be called after optimize_with(), and after making a WeightAverage. Damaged checkpoints
-  /// are logged and skipped. Returns its manifest; none where there is no such checkpoint. Every process reads the
+  /// number of ranks were; frozen parameters are those that were frozen then. To be called after optimize_with(), and
+  /// after making a WeightAverage. Damaged checkpoints are logged and skipped. Returns its manifest; none where there is no such checkpoint. Every process reads the
   /// tensors of its own ranks. Collective. Throws ConfigError for the checkpoint of another network (then nothing
   /// changes) or of another optimiser (then load another state before going on), and DataError if the folder cannot be
   /// read, or no checkpoint is usable and one that was skipped may be whole: one of a later version, or on a disk that
@@ -156,12 +156,15 @@ class Pipeline {
   /// rate that is negative or not finite.
   void set_learning_rate(double rate);
 
-  /// Freezes a parameter, or all parameters of a layer or Cell, by full name: their values stay bitwise the same, and
-  /// their gradients are not computed. The schedule is lowered again, without the messages that no longer carry a
-  /// gradient. With `frozen` false it trains them again, from the state that the optimiser has kept. Collective; waits
-  /// for all submitted steps. Throws ConfigError for a name that the network does not contain, and between the parts of
-  /// a step.
-  void freeze(const std::string& name, bool frozen = true);
+  /// Freezes a parameter, or all parameters of a layer or Cell, by full name, in which '*' matches any characters and
+  /// '?' one: freeze("*"), freeze("model.layers.1?"). Their values stay bitwise the same; their gradients are not
+  /// computed, have no memory, and are no part of W. The schedule is lowered again, without the messages that no longer
+  /// carry a gradient. Returns the names of the parameters. A tied parameter is frozen in all of its uses, by the name
+  /// of any; a line of the log says so. Collective; waits for all submitted steps. Throws ConfigError for a name that
+  /// fits no parameter, which names the nearest one, and between the parts of a step.
+  std::vector<std::string> freeze(const std::string& pattern);
+  /// Trains parameters again, from the state that the optimiser has kept, if any. As freeze() otherwise.
+  std::vector<std::string> unfreeze(const std::string& pattern);
 
  private:
   friend class BatchShare;

@@ -1,10 +1,14 @@
 #include "penstock/pipeline/pipeline_impl.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <sstream>
 #include <utility>
 
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
+#include "penstock/base/text.h"
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/layers/thread_scopes.h"
 #include "penstock/model/loss.h"
@@ -37,6 +41,49 @@ void require_options(const PipelineOptions& options, int inputs) {
                        " calls of train_step: set at least 1");
   require<ConfigError>(options.compare_batches >= 0, "batches are compared in every ", options.compare_batches,
                        "th step: give a positive number, or 0 for never");
+}
+
+/// The parameters that a pattern names.
+struct FoundParameters {
+  std::vector<std::string> owners;  // full names; of a tied one, its owner's
+  std::string ties;                 // their other uses that the pattern does not name, for people
+  std::string nearest;              // the nearest name if there are none
+};
+
+/// On every rank's thread: finds the parameters among those of all ranks. Returns the same everywhere.
+FoundParameters agree_on_parameters(const rank::RankRunner& runner, const Tag& tag, const std::string& pattern) {
+  std::string own;  // a line for each use of a parameter, and one for its owner
+  for (const auto& stage : runner.stages())
+    for (const auto& [name, owner] : stage->parameter_names()) own += name + "\n" + owner + "\n";
+  const auto fits = [&](const std::string& name) {
+    return fits_pattern(pattern, name) || fits_pattern(pattern + ".*", name);
+  };
+  const auto decide = [&](const std::vector<Message>& all) {
+    std::map<std::string, std::set<std::string>> uses;  // by owner
+    std::vector<std::string> names;
+    for (const Message& message : all) {
+      std::istringstream lines(transport::text_in(message));
+      for (std::string name, owner; std::getline(lines, name) && std::getline(lines, owner);) {
+        uses[owner].insert({name, owner});
+        names.push_back(name);
+      }
+    }
+    std::string owners, ties;
+    for (const auto& [owner, used_as] : uses) {
+      if (std::none_of(used_as.begin(), used_as.end(), fits)) continue;
+      owners += owner + "\n";
+      for (const std::string& name : used_as)
+        if (!fits(name)) ties += say(ties.empty() ? "" : ", ", name, " with ", owner == name ? pattern : owner);
+    }
+    return transport::message_of(owners, ties,
+                                 owners.empty() && !names.empty() ? nearest(pattern, names) : std::string());
+  };
+  const Message agreed = agree(runner.context(), tag, transport::message_of(own), decide,
+                               {.parts = "the names of its parameters", .decision = "which parameters are frozen"});
+  FoundParameters found{.owners = {}, .ties = transport::text_in(agreed, 1), .nearest = transport::text_in(agreed, 2)};
+  std::istringstream lines(transport::text_in(agreed));
+  for (std::string owner; std::getline(lines, owner);) found.owners.push_back(owner);
+  return found;
 }
 
 }  // namespace
@@ -86,11 +133,26 @@ void PipelineImpl::lower() {
   full_schedule = schedules.for_training(options.micro_batches);
 }
 
-void PipelineImpl::set_trainable(const std::string& name, bool trains) {
+std::vector<std::string> PipelineImpl::set_trainable(const std::string& pattern, bool trains) {
   require<ConfigError>(!parts.has_gradients(), "freeze before the last step's ", "update: call step() first");
-  require_parameters(staged(), name, options.seed);
-  on_each_rank([&](rank::RankRunner& runner) { runner.set_trainable(name, trains); });
+  drain();
+  const Tag tag = runners->next_gathering();
+  FoundParameters found;
+  runners->run([&](rank::RankRunner& runner) {
+    FoundParameters agreed = agree_on_parameters(runner, tag, pattern);
+    const std::set<std::string> owners(agreed.owners.begin(), agreed.owners.end());
+    if (!owners.empty())
+      runner.set_trainable(
+          [&](const std::string& name) { return owners.contains(name) ? std::optional(trains) : std::nullopt; });
+    if (runner.context().collects) found = std::move(agreed);
+  });
+  require<ConfigError>(!found.owners.empty(), "no parameter of the network is called '", pattern,
+                       "', and no layer or Cell with parameters: pass a full name such as '", found.nearest,
+                       "', the nearest, or a pattern with * and ?");
+  if (!found.ties.empty() && world().is_main())
+    warn(say("'", pattern, "' ", trains ? "unfreezes" : "freezes", " tied parameters: ", found.ties));
   lower();
+  return found.owners;
 }
 
 void PipelineImpl::drain() {

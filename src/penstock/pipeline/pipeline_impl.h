@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "penstock/pipeline/fingerprint.h"
 #include "penstock/pipeline/jobs.h"
@@ -26,7 +27,8 @@ class PipelineImpl {
   }
   /// Compares the ranks' settings, and lowers the schedules for the parameters that train. Collective.
   void lower();
-  void set_trainable(const std::string& name, bool trains);
+  /// Pipeline::freeze() and unfreeze().
+  std::vector<std::string> set_trainable(const std::string& pattern, bool trains);
 
   /// Waits for all submitted jobs; throws the error of a failed one.
   void drain();

@@ -134,11 +134,14 @@ void ParameterUpdater::add_optimizers() {
       parameters.push_back({parameter.name, parameter.value});
       optimized_.insert(parameter.name);
     }
-    if (parameters.empty()) continue;
-    std::unique_ptr<Optimizer> made = make_optimizer_(parameters);
-    const std::optional<double> rate = made->learning_rate();
-    optimizers_.emplace(stage->id(), Made{std::move(made), rate});
+    if (!parameters.empty()) add_optimizer(stage->id(), parameters);
   }
+}
+
+void ParameterUpdater::add_optimizer(StageId stage, const std::vector<NamedParameter>& parameters) {
+  std::unique_ptr<Optimizer> made = make_optimizer_(parameters);
+  const std::optional<double> rate = made->learning_rate();
+  optimizers_.emplace(stage, Made{std::move(made), rate});
 }
 
 OptimizerState ParameterUpdater::optimizer_state(StageId stage) const {
@@ -148,7 +151,24 @@ OptimizerState ParameterUpdater::optimizer_state(StageId stage) const {
   return all;
 }
 
-void ParameterUpdater::load_optimizer_state(StageId stage, const OptimizerState& state) {
+void ParameterUpdater::load_optimizer_state(const Stage& of_stage, const OptimizerState& state) {
+  const StageId stage = of_stage.id();
+  std::vector<NamedParameter> wanted;
+  bool fits = true;
+  for (const Stage::Held& held : of_stage.state()) {
+    if (held.is_buffer() || !make_optimizer_) continue;
+    const auto slot = state.lower_bound(held.name + "/");
+    const bool has_state = slot != state.end() && slot->first.starts_with(held.name + "/");
+    const bool wants = held.value.requires_grad() || has_state;
+    if (wants) wanted.push_back({held.name, held.value});
+    fits = fits && wants == optimized_.contains(held.name);
+  }
+  if (!fits) {
+    optimizers_.erase(stage);
+    for (const Stage::Held& held : of_stage.state()) optimized_.erase(held.name);
+    for (const NamedParameter& parameter : wanted) optimized_.insert(parameter.name);
+    if (!wanted.empty()) add_optimizer(stage, wanted);
+  }
   const auto [first, end] = optimizers_.equal_range(stage);
   for (auto made = first; made != end; ++made) made->second.optimizer->load_state(state);
   // What an optimiser does not keep would be lost without a word.

@@ -90,8 +90,9 @@ class ParameterUpdater {
   ParameterAverages& average() { return average_; }
   /// The state of the optimisers of one stage, in tensors that may share their memory.
   OptimizerState optimizer_state(StageId stage) const;
-  /// Copies the state of these optimisers from `state`, which may hold others' too. Throws as Optimizer::load_state.
-  void load_optimizer_state(StageId stage, const OptimizerState& state);
+  /// Copies the state of these optimisers from `state`, which may hold others' too. Afterwards a frozen parameter
+  /// without a state has no optimiser. Throws as Optimizer::load_state.
+  void load_optimizer_state(const Stage& stage, const OptimizerState& state);
   /// Gives the optimisers the learning rates with which they were made, where these are known.
   void reset_learning_rate();
   LossScaler& loss_scaler() { return scaler_; }
@@ -114,6 +115,7 @@ class ParameterUpdater {
   bool end_update();
 
  private:
+  void add_optimizer(StageId stage, const std::vector<NamedParameter>& parameters);
   void run_hooks(const Stage& stage);
   /// The gradient with the factor that clips the norm of all gradients; itself where that is 1 for certain.
   torch::Tensor clipped(const torch::Tensor& gradient) const;

@@ -72,8 +72,8 @@ std::vector<std::pair<int, bool>> RankRunner::trainable_nodes() const {
   return nodes;
 }
 
-void RankRunner::set_trainable(const std::string& name, bool trains) {
-  for (const auto& stage : stages_) stage->set_trainable(name, trains);
+void RankRunner::set_trainable(const Trains& trains) {
+  for (const auto& stage : stages_) stage->set_trainable(trains);
   reducer_.clear();
   updater_.add_optimizers();
 }

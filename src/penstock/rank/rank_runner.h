@@ -56,8 +56,8 @@ class RankRunner {
   bool has_failed() const { return has_failed_; }
   /// For each node of this rank's stages, whether it has parameters that train.
   std::vector<std::pair<int, bool>> trainable_nodes() const;
-  /// Freezes the parameters called `name` or "`name`.*", or unfreezes them; their optimiser state is kept.
-  void set_trainable(const std::string& name, bool trains);
+  /// Stage::set_trainable() of all stages; the optimiser state of parameters is kept.
+  void set_trainable(const Trains& trains);
 
   /// Executes the instructions of one job, and what belongs to them, within a RankDeviceGuard of its own. Reports the
   /// result to the job's state. Never throws: a failure cancels the step or aborts the

@@ -4,6 +4,7 @@
 
 #include <torch/autograd.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/embedding.h>
 
 #include "penstock/base/clock.h"
 #include "penstock/base/device_copy.h"
@@ -11,6 +12,7 @@
 #include "penstock/layers/fast_layers.h"
 #include "penstock/layers/split_layers.h"
 #include "penstock/layers/thread_scopes.h"
+#include "penstock/model/loss.h"
 #include "penstock/trace/recorder.h"
 #include "penstock/world/failures.h"
 
@@ -22,6 +24,15 @@ OwnerParameter owner_of(const Node& node, const std::string& parameter) {
   const auto tie = node.ties.find(parameter);
   return tie == node.ties.end() ? OwnerParameter{node.layer, node.layer_path, node.layer_number, parameter}
                                 : tie->second;
+}
+
+/// What is wrong with the indices of an embedding, which torch does not say; empty for other layers.
+std::string wrong_index(const BuiltLayer& layer, const torch::Tensor& indices) {
+  const auto* embedding = dynamic_cast<const torch::nn::EmbeddingImpl*>(layer.module.get());
+  if (!embedding || !indices.defined() || indices.is_floating_point()) return "";
+  const std::int64_t rows = embedding->weight.size(0);
+  const std::string wrong = number_outside(indices, rows);
+  return wrong.empty() ? "" : say("the index ", wrong, " is not in its table of ", rows, " rows: pass 0 to ", rows - 1);
 }
 
 std::string advice_for(const c10::Error& error) {
@@ -74,15 +85,26 @@ void Stage::attach(Call& call) {
   }
 }
 
-void Stage::set_trainable(const std::string& name, bool trains) {
+std::vector<std::pair<std::string, std::string>> Stage::parameter_names() const {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const Call& call : calls_) {
+    if (!call.layer) continue;
+    for (const auto& item : call.layer->module->named_parameters())
+      names.emplace_back(full_name(*call.node->layer, call.node->layer_path, item.key()),
+                         owner_of(*call.node, item.key()).full_name());
+  }
+  return names;
+}
+
+void Stage::set_trainable(const Trains& trains) {
   gradients_ = {};
   split_.clear();
   for (Call& call : calls_) {
     if (!call.layer) continue;
     for (auto& item : call.layer->module->named_parameters()) {
-      const std::string full_name = owner_of(*call.node, item.key()).full_name();
-      if (full_name != name && !full_name.starts_with(name + ".")) continue;
-      item.value().set_requires_grad(trains);
+      const std::optional<bool> trained = trains(owner_of(*call.node, item.key()).full_name());
+      if (!trained || item.value().requires_grad() == *trained) continue;
+      item.value().set_requires_grad(*trained);
       // An optimiser skips parameters without a gradient.
       item.value().mutable_grad().reset();
     }
@@ -272,7 +294,8 @@ void Stage::run_call(const Call& call, layers::ExecutionState& run) const {
     if (check_) check_(static_cast<int>(call.node - graph_.nodes.data()), outputs);
     if (clock_) clock_->ran(static_cast<std::size_t>(&call - calls_.data()), begin, outputs, arguments);
   } catch (const c10::Error& error) {
-    throw Failure(say("'", call.node->name, "': ", reason_of(error), advice_for(error)));
+    const std::string index = call.layer && !arguments.empty() ? wrong_index(*call.layer, arguments.front()) : "";
+    throw Failure(say("'", call.node->name, "': ", index.empty() ? reason_of(error) + advice_for(error) : index));
   }
 }
 

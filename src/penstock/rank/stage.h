@@ -77,6 +77,9 @@ struct OutputGradients {
 /// Called by the last stage with the network's outputs. Returns the loss to differentiate, or an undefined tensor.
 using Finish = std::function<torch::Tensor(const Tensors& outputs)>;
 
+/// Whether the parameter of a full name trains from now on; none: as before.
+using Trains = std::function<std::optional<bool>(const std::string& name)>;
+
 struct StageSetting {
   std::uint64_t seed = 0;          // of the initial weights
   c10::Device device = c10::kCPU;  // of the layers and their inputs
@@ -109,8 +112,11 @@ class Stage {
   const std::vector<Held>& state() const { return state_; }
   /// The bytes of a node's parameters that require gradients.
   std::int64_t parameter_bytes(int node) const;
-  /// Sets whether the parameters called `name` or "`name`.*" require gradients. Discards all accumulated gradients.
-  void set_trainable(const std::string& name, bool trains);
+  /// The full names of the parameters of all calls, each with that of its owner, which is another one if it is tied.
+  std::vector<std::pair<std::string, std::string>> parameter_names() const;
+  /// Sets which parameters require gradients: asks `trains` with the name of each parameter's owner. Discards all
+  /// accumulated gradients.
+  void set_trainable(const Trains& trains);
   /// Switches the layers between training and evaluation mode (dropout, batch statistics).
   void set_training(bool training);
 

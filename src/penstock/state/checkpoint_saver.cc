@@ -72,17 +72,17 @@ class Copies : public std::enable_shared_from_this<Copies> {
   }
 
   /// The work for every rank's thread. When all copies of it are gone, it has run on all of them or never will.
-  rank::LocalRunners::Work work(const Tag& tag, const std::string& directory) {
+  rank::LocalRunners::Work work(const Tag& tag, const std::string& directory, bool trained_only) {
     const std::shared_ptr<void> work_is_gone(nullptr,
                                              [self = shared_from_this()](void*) { self->set(self->is_complete_); });
-    return [this, tag, directory, work_is_gone](rank::RankRunner& runner) {
+    return [this, tag, directory, trained_only, work_is_gone](rank::RankRunner& runner) {
       OfRank& rank = ranks_.at(runner.context().rank);
       try {
         rank.directory = transport::text_in(with_others(rank.context, [&] {
           return broadcast(rank.context, tag, transport::message_of(directory),
                            "the name of the checkpoint's directory");
         }));
-        take(runner, rank);
+        take(runner, rank, trained_only);
       } catch (...) {
         rank.report = {RankReport::Kind::failed, reason_of(std::current_exception())};
       }
@@ -111,10 +111,10 @@ class Copies : public std::enable_shared_from_this<Copies> {
     changed_.notify_all();
   }
 
-  static void take(rank::RankRunner& runner, OfRank& rank) {
+  static void take(rank::RankRunner& runner, OfRank& rank, bool trained_only) {
     rank.report = {RankReport::Kind::unusable, "the step before it failed"};
     if (runner.has_failed()) return;
-    const state::OwnedTensors owned(runner);
+    const state::OwnedTensors owned(runner, trained_only);
     rank.snapshot->take(owned.tensors());
     state::add_loss_scaler(rank.states, runner.updater().loss_scaler());
     rank.report = {};
@@ -240,7 +240,7 @@ void CheckpointSaver::Impl::save(const CheckpointContents& contents) {
     await_writing();
   }
   copies_ = std::make_shared<Copies>(*parts_.runners, snapshots_);
-  parts_.runners->post(copies_->work(parts_.runners->next_gathering(), directory_));
+  parts_.runners->post(copies_->work(parts_.runners->next_gathering(), directory_, contents.trained_only));
   start([copies = copies_, manifest, contents](Impl& impl) { impl.write(*copies, manifest, contents); });
 }
 

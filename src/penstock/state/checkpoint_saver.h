@@ -23,6 +23,8 @@ struct CheckpointContents {
   std::map<std::string, StateValues> states = {};    // Manifest::states
   std::vector<CheckpointText> texts = {};            // small files, as the settings of the run
   std::map<std::string, std::string> metadata = {};  // of the files with weights
+  /// Leaves out the values of frozen parameters: loading keeps the pipeline's, which must be the same.
+  bool trained_only = false;
 };
 
 struct SaverOptions {

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <set>
+#include <span>
 
 #include "penstock/base/error.h"
 #include "penstock/base/hash.h"
@@ -53,6 +54,11 @@ void read_into(torch::Tensor tensor, const Checkpoint& checkpoint, const StoredT
     checkpoint.read(stored, {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()});
   else
     tensor.copy_(read_tensor(checkpoint, stored));
+}
+
+/// Whether the value of a frozen parameter was not stored.
+bool is_left_out(const Checkpoint& checkpoint, const std::string& name) {
+  return checkpoint.frozen() && checkpoint.frozen()->contains(name) && !checkpoint.find(FileKind::model, name);
 }
 
 StoredTensor stored_value(const Checkpoint& checkpoint, const std::string& name) {
@@ -113,7 +119,12 @@ std::optional<double> learning_rate_in(const States& states) {
   return number_in(found->second, "rate");
 }
 
-OwnedTensors::OwnedTensors(rank::RankRunner& runner) {
+Checksum checksum_of(const torch::Tensor& value) {
+  const torch::Tensor on_host = value.detach().to(torch::kCPU).contiguous();
+  return penstock::checksum_of(std::span(static_cast<const std::byte*>(on_host.const_data_ptr()), on_host.nbytes()));
+}
+
+OwnedTensors::OwnedTensors(rank::RankRunner& runner, bool trained_only) {
   tensors_.owner = runner.context().pipeline_rank().value();
   tensors_.ranks = runner.context().stages;
   if (runner.context().replica() != Replica(0)) return;
@@ -122,8 +133,11 @@ OwnedTensors::OwnedTensors(rank::RankRunner& runner) {
     for (const rank::Stage::Held& held : stage->state()) {
       if (!held.is_owned_by(stage->id())) continue;
       owned.insert(held.name);
-      add(tensors_.model, held.name, held.value);
-      if (!held.is_buffer() && held.value.requires_grad()) tensors_.trained.insert(held.name);
+      const bool is_frozen = !held.is_buffer() && !held.value.requires_grad();
+      if (!held.is_buffer() && !is_frozen) tensors_.trained.insert(held.name);
+      const bool is_left_out = is_frozen && trained_only;
+      if (is_frozen) tensors_.frozen[held.name] = is_left_out ? std::optional(checksum_of(held.value)) : std::nullopt;
+      if (!is_left_out) add(tensors_.model, held.name, held.value);
     }
     const auto add_slot = [&](const std::string& name, const torch::Tensor& value) {
       if (owned.contains(SlotName(name).parameter)) add(tensors_.optimizer, name, value);
@@ -144,16 +158,19 @@ void OwnedTensors::add(std::vector<TensorBytes>& list, const std::string& name, 
 
 void require_undamaged(rank::RankRunner& runner, const Checkpoint& checkpoint) {
   for (const auto& stage : runner.stages()) {
-    for (const rank::Stage::Held& held : stage->state()) checkpoint.check(stored_value(checkpoint, held.name));
+    for (const rank::Stage::Held& held : stage->state())
+      if (!is_left_out(checkpoint, held.name)) checkpoint.check(stored_value(checkpoint, held.name));
     for (const auto& [name, stored] : stored_slots(checkpoint, parameters_of(*stage))) checkpoint.check(stored);
   }
 }
 
 void restore(rank::RankRunner& runner, const Checkpoint& checkpoint) {
   const torch::NoGradGuard no_grad;
+  if (const auto& frozen = checkpoint.frozen())
+    runner.set_trainable([&](const std::string& name) { return !frozen->contains(name); });
   for (const auto& stage : runner.stages()) {
     for (const rank::Stage::Held& held : stage->state())
-      read_into(held.value, checkpoint, stored_value(checkpoint, held.name));
+      if (!is_left_out(checkpoint, held.name)) read_into(held.value, checkpoint, stored_value(checkpoint, held.name));
     OptimizerState slots;
     for (const auto& [name, stored] : stored_slots(checkpoint, parameters_of(*stage)))
       slots[name] = read_tensor(checkpoint, stored);
@@ -163,7 +180,7 @@ void restore(rank::RankRunner& runner, const Checkpoint& checkpoint) {
       if (name.slot == average_slot) averages[name.parameter] = slot->second;
       slot = name.slot == average_slot ? slots.erase(slot) : std::next(slot);
     }
-    runner.updater().load_optimizer_state(stage->id(), slots);
+    runner.updater().load_optimizer_state(*stage, slots);
     runner.updater().average().load(*stage, averages);
   }
 }

@@ -67,12 +67,16 @@ void add_learning_rate(States& states, std::optional<double> rate);
 /// None if the pipeline did not set it.
 std::optional<double> learning_rate_in(const States& states);
 
+/// Of the numbers, wherever they are.
+Checksum checksum_of(const torch::Tensor& value);
+
 /// The tensors whose owner a rank is: on replica 0, those of its stages, of a tie on the owner stage. Refers to the
 /// pipeline's memory where that is contiguous and on the CPU, and to copies elsewhere: to be used on the rank's thread,
 /// before the next step.
 class OwnedTensors {
  public:
-  explicit OwnedTensors(rank::RankRunner& runner);
+  /// `trained_only`: CheckpointContents::trained_only.
+  explicit OwnedTensors(rank::RankRunner& runner, bool trained_only = false);
   const RankTensors& tensors() const { return tensors_; }
 
  private:
@@ -85,7 +89,8 @@ class OwnedTensors {
 /// Compares the checksums of all tensors that restore() reads. Throws DataError if one does not match.
 void require_undamaged(rank::RankRunner& runner, const Checkpoint& checkpoint);
 
-/// Reads everything of `checkpoint` that the rank's stages use into them, owned or not. Called on the rank's thread.
+/// Freezes the parameters that were frozen, and reads everything of `checkpoint` that the rank's stages use into them,
+/// owned or not. Called on the rank's thread.
 /// Throws DataError if a checksum does not match, and ConfigError if the checkpoint's optimiser does not fit.
 /// Then some values have been replaced, and others not.
 void restore(rank::RankRunner& runner, const Checkpoint& checkpoint);

@@ -24,6 +24,7 @@ struct TensorForm {
 struct StateForm {
   std::string what = "state";  // in messages: "state", "checkpoint"
   std::map<std::string, TensorForm> tensors = {};
+  FrozenParameters frozen = {};  // those whose values are left out need not be among them
 };
 
 constexpr std::size_t shown_differences = 3;
@@ -34,6 +35,13 @@ Message findings(const rank::RankStages& stages, const StateForm& stored) {
   for (const auto& stage : stages)
     for (const rank::Stage::Held& held : stage->state()) {
       const auto found = stored.tensors.find(held.name);
+      const auto left_out = stored.frozen.find(held.name);
+      if (found == stored.tensors.end() && left_out != stored.frozen.end() && left_out->second) {
+        if (checksum_of(held.value) != left_out->second)
+          differences += say("the ", stored.what, " leaves out the frozen '", held.name,
+                             "', which has other values than when it was saved: start from the same weights\n");
+        continue;
+      }
       if (found == stored.tensors.end()) {
         differences += say("the network has '", held.name, "' of shape ", held.value.sizes(), ", which the ",
                            stored.what, " does not have\n");
@@ -108,6 +116,7 @@ RankReport agreed(const RankContext& context, const Tag& tag, const RankReport& 
 
 StateForm form_of(const Checkpoint& checkpoint) {
   StateForm form{"checkpoint"};
+  if (checkpoint.frozen()) form.frozen = *checkpoint.frozen();
   for (const FileRecord& file : checkpoint.manifest().files)
     for (const TensorRecord& tensor : file.tensors)
       if (file.kind == FileKind::model) {
@@ -171,6 +180,7 @@ class Attempt {
   }
 
   const Manifest& manifest() const { return checkpoint_->manifest(); }
+  bool has_frozen() const { return checkpoint_->frozen().has_value(); }
 
  private:
   std::optional<Checkpoint> checkpoint_;
@@ -228,6 +238,7 @@ LoadedCheckpoint load_checkpoint(rank::LocalRunners& runners, const std::string&
     if (outcome.kind == RankReport::Kind::unusable) throw ConfigError(outcome.text);
     if (outcome.kind == RankReport::Kind::done) {
       loaded.manifest = attempt.manifest();
+      loaded.has_frozen = attempt.has_frozen();
       return loaded;
     }
     loaded.damaged.insert(directory);

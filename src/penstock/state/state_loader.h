@@ -24,6 +24,7 @@ std::string load_values(const RankContext& context, const Tag& tag, const rank::
 struct LoadedCheckpoint {
   std::optional<Manifest> manifest = {};  // none if no checkpoint is usable
   std::set<std::string> damaged = {};     // directories that were skipped
+  bool has_frozen = false;                // it says which parameters train: the schedule's messages may change
 };
 
 /// The newest checkpoint of the folder, or the checkpoint, `path` that is complete and undamaged replaces the state of

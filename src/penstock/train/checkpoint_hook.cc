@@ -74,7 +74,7 @@ void CheckpointHook::write(const TrainingProgress& progress, std::map<std::strin
   const SavedPosition position{progress.completed, progress.owes_test};
   if (position == newest_) return;
   states["trainer"] = state_of(progress);
-  saver_->save({progress.data, std::move(states), options_.texts, options_.metadata});
+  saver_->save({progress.data, std::move(states), options_.texts, options_.metadata, options_.trained_only});
   newest_ = position;
   last_ns_ = now_ns();
 }

@@ -54,6 +54,7 @@ struct CheckpointOptions {
   CheckpointEvery every = {.seconds = 600};
   std::vector<CheckpointText> texts = {};            // small files to store with each, as the settings of the run
   std::map<std::string, std::string> metadata = {};  // of the files with weights
+  bool trained_only = false;                         // CheckpointContents::trained_only
   /// SaverOptions::on_saved.
   std::function<void(const CommittedCheckpoint&)> on_saved = nullptr;
 };
