@@ -146,11 +146,14 @@ TEST(FrozenParameters, are_named_by_patterns) {
   by_name.freeze("second.weight");
   optimize(by_pattern);
   optimize(by_name);
-  const auto before = by_pattern.state();
+  const auto before = by_pattern.state_dict();
   const Trained trained = train(by_pattern, rows(), targets(), 2);
   expect_same(train(by_name, rows(), targets(), 2), trained, "the same parameters by their names");
-  EXPECT_TRUE(torch::equal(before.at("second.weight"), trained.state.at("second.weight")));
-  EXPECT_FALSE(torch::equal(before.at("first.bias"), trained.state.at("first.bias")));
+  EXPECT_EQ(by_pattern.state_dict({.pattern = "*.bias"}).keys(), (Names{"first.bias", "second.bias", "third.bias"}));
+  EXPECT_EQ(by_pattern.state_dict({.trained_only = true}).keys(),
+            (Names{"first.bias", "second.bias", "third.weight", "third.bias"}));
+  EXPECT_TRUE(torch::equal(before["second.weight"], trained.state["second.weight"]));
+  EXPECT_FALSE(torch::equal(before["first.bias"], trained.state["first.bias"]));
 }
 
 TEST(FrozenParameters, of_which_nothing_trains) {
@@ -173,12 +176,12 @@ TEST(FrozenParameters, that_are_tied_are_frozen_by_any_name) {
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_TRUE(says(log, "'head' freezes tied parameters: token_embedding.weight with head",
                    "'token_embedding' unfreezes tied parameters: head.weight with token_embedding.weight"));
-  const auto before = pipeline.state();
+  const auto before = pipeline.state_dict();
   const torch::Tensor tokens = torch::arange(16).reshape({2, 8}) % 11;
   pipeline.train_step(tokens, tokens).wait();
-  const auto after = pipeline.state();
-  EXPECT_TRUE(torch::equal(before.at("token_embedding.weight"), after.at("token_embedding.weight")));
-  EXPECT_FALSE(torch::equal(before.at("norm.weight"), after.at("norm.weight")));
+  const auto after = pipeline.state_dict();
+  EXPECT_TRUE(torch::equal(before["token_embedding.weight"], after["token_embedding.weight"]));
+  EXPECT_FALSE(torch::equal(before["norm.weight"], after["norm.weight"]));
 }
 
 struct Wide : Cell {
@@ -197,8 +200,8 @@ StageBytes bytes_of(const Names& frozen) {
   for (int step = 0; step < 3; ++step) pipeline.train_step(torch::ones({32, 64}), torch::ones({32, 64})).wait();
   if (!frozen.empty()) {
     pipeline.forward_backward(torch::ones({32, 64}), torch::ones({32, 64})).wait();
-    for (const auto& [name, gradient] : pipeline.local_gradients())
-      EXPECT_TRUE(name.starts_with("first")) << name << " has a gradient";
+    for (const auto& gradient : pipeline.local_gradients())
+      EXPECT_TRUE(gradient.key().starts_with("first")) << gradient.key() << " has a gradient";
     pipeline.step();
   }
   return Profiler(pipeline).activation_bytes().front();

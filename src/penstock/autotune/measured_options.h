@@ -48,8 +48,9 @@ std::vector<double> measured_times(const Graph& graph, const std::vector<torch::
                                    const std::function<void(const Node&)>& at);
 
 /// Returns the partition that minimises the time of the slowest rank, if nodes take `seconds` each and messages take no
-/// time, and that cuts no block unless there are too few (with a warning): the name of the first layer of each stage except the first, in the form that plan/partition.h reads. Throws
-/// ScheduleError if there are fewer layers than stages.
+/// time, and that cuts no block unless there are too few (with a warning): the name of the first layer of each stage
+/// except the first, in the form that plan/partition.h reads. Throws ScheduleError if there are fewer layers than
+/// stages.
 std::string fastest_partition(const Graph& graph, const std::vector<double>& seconds,
                               const std::vector<Rank>& rank_of_stage);
 

@@ -274,7 +274,7 @@ std::string counted(std::int64_t count, std::string_view what) {
 
 namespace {
 
-/// "block" and 12 of "block12"; no number where the name does not end in one that std::to_string() writes.
+/// "block" and 12 of "block12"; no number if the name does not end in one that std::to_string() writes.
 struct NumberedName {
   std::string_view stem;
   std::optional<std::uint32_t> number;

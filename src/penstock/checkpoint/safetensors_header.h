@@ -65,8 +65,8 @@ inline constexpr std::size_t most_tensor_dimensions = 64;
 inline constexpr std::string_view safetensors_metadata_key = "__metadata__";
 /// The metadata of a checkpoint's files: the checksums of their tensors, in the order of the file, separated by blanks.
 inline constexpr const char* tensor_checksums_key = "xxh3_128";
-/// The metadata of a checkpoint's files of the model: a line for each of the rank's frozen parameters, with its name and,
-/// if its value is left out, a tab and the checksum of the value.
+/// The metadata of a checkpoint's files of the model: a line for each of the rank's frozen parameters, with its name
+/// and, if its value is left out, a tab and the checksum of the value.
 inline constexpr const char* frozen_key = "penstock.frozen";
 
 /// One of the files into which a set of tensors is divided.

@@ -216,7 +216,7 @@ void report_no_weights(const TrainFlags& flags, const World& world) {
 void save_state(const TrainFlags& flags, Pipeline& pipeline, World& world,
                 const std::optional<Vocabulary>& vocabulary) {
   world.run([&] {
-    const auto state = pipeline.state_dict();
+    const auto state = pipeline.state_dict({.trained_only = flags.trained_only});
     if (world.is_main()) save_weights(flags.save_weights, state, weight_metadata(flags.job.network, vocabulary));
   });
 }

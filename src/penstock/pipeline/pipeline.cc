@@ -4,7 +4,6 @@
 #include <exception>
 #include <map>
 #include <optional>
-#include <set>
 #include <sstream>
 #include <utility>
 
@@ -25,12 +24,14 @@ namespace penstock {
 namespace {
 
 /// This rank's contribution to the whole state: the parameters and buffers whose owner it is; none on replicas but 0.
-StateParts owned_state(const rank::RankRunner& runner) {
+StateParts owned_state(const rank::RankRunner& runner, const StateFilter& which) {
   StateParts own;
   if (runner.context().replica() != Replica(0)) return own;
   for (const auto& stage : runner.stages())
     for (const rank::Stage::Held& held : stage->state())
-      if (held.is_owned_by(stage->id())) own[held.place] = {held.name, held.value};
+      if (held.is_owned_by(stage->id()) && fits_pattern(which.pattern, held.name) &&
+          (!which.trained_only || held.is_buffer() || held.value.requires_grad()))
+        own[held.place] = {held.name, held.value};
   return own;
 }
 
@@ -157,7 +158,7 @@ void Pipeline::sync_ties() {
   });
 }
 
-StateDict Pipeline::state_dict() {
+StateDict Pipeline::state_dict(const StateFilter& which) {
   ranks_of(impl_->world()).require_own_process();
   impl_->runners->settle();
   if (const auto failure = impl_->world().failed()) throw impl_->no_state(*failure);
@@ -165,7 +166,7 @@ StateDict Pipeline::state_dict() {
   StateDict all;
   const Tag tag = impl_->runners->next_gathering();
   impl_->runners->run([&](rank::RankRunner& runner) {
-    auto gathered = gather_tensors(runner.context(), tag, owned_state(runner));
+    auto gathered = gather_tensors(runner.context(), tag, owned_state(runner, which));
     if (runner.context().rank == WorldRank(0)) all = std::move(gathered);
   });
   return all;
@@ -242,10 +243,10 @@ std::vector<std::string> describe_stages(const Pipeline& pipeline) {
       if (see(cell.substr(0, end))) return;
     }
   };
-  std::map<std::string, std::set<StageId>> stages_of;  // of the nodes of each Cell
+  std::map<std::string, std::vector<StageId>> stages_of;  // by Cell, one for each of its nodes
   for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
     around(staged.graph.nodes[n].cell, [&](const std::string& cell) {
-      stages_of[cell].insert(staged.stage_of_node[n]);
+      stages_of[cell].push_back(staged.stage_of_node[n]);
       return false;
     });
   std::vector<std::string> lines;
@@ -255,8 +256,9 @@ std::vector<std::string> describe_stages(const Pipeline& pipeline) {
       const Node& node = staged.graph.nodes[static_cast<std::size_t>(n)];
       std::string name = node.name;
       around(node.cell, [&](const std::string& cell) {
-        const bool is_whole = stages_of.at(cell).size() == 1;
-        if (is_whole) name = cell;
+        const std::vector<StageId>& stages = stages_of.at(cell);
+        const bool is_whole = std::count(stages.begin(), stages.end(), part.id) == std::ssize(stages);
+        if (is_whole && stages.size() > 1) name = cell;
         return is_whole;
       });
       if (names.empty() || names.back() != name) names.push_back(std::move(name));

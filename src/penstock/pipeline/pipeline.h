@@ -37,6 +37,12 @@ class Cell;
 class PipelineImpl;
 struct StagedGraph;
 
+/// Which parameters and buffers Pipeline::state_dict() returns.
+struct StateFilter {
+  std::string pattern = "*";  // of full names, with '*' for any characters and '?' for one: "*.lora_*"
+  bool trained_only = false;  // leave out frozen parameters
+};
+
 /// A network partitioned into stages over the ranks of a world. Of several processes every one makes the same calls in
 /// the same order. A call marked "collective" communicates: it returns only after every process has made it. Not
 /// thread-safe. A Misuse leaves the pipeline unchanged. A StepFailure ends one step on every rank before any update,
@@ -123,11 +129,11 @@ class Pipeline {
   /// to be called after the program changed values in local_state_dict(), on a device on its current stream.
   /// Collective; waits for all submitted steps.
   void sync_ties();
-  /// Copies of all parameters and buffers of replica 0, by full name, on the main process; empty on the others. The
-  /// order is the network's, for every partition, schedule and transport; a tied parameter appears once, by the name of
-  /// its owner. Collective. After a failure that ended the world no state is left: throws RankFailure, which names the
-  /// newest checkpoint of the pipeline's CheckpointSaver, if any.
-  StateDict state_dict();
+  /// Copies of the parameters and buffers of replica 0, all or those that `which` selects, by full name, on the main
+  /// process; empty on the others. The order is the network's, for every partition, schedule and transport; a tied
+  /// parameter appears once, by the name of its owner. Collective. After a failure that ended the world no state is
+  /// left: throws RankFailure, which names the newest checkpoint of the pipeline's CheckpointSaver, if any.
+  StateDict state_dict(const StateFilter& which = {});
   /// Copies the values of `state` into every parameter and buffer on all ranks; optimiser state does not change.
   /// Names, shapes and dtypes must be exactly those of state_dict(), in any order; otherwise nothing changes and a
   /// ConfigError names the difference. Collective: every process passes the same values.
@@ -146,11 +152,11 @@ class Pipeline {
   /// Continues from the newest checkpoint of a folder that is complete and undamaged, or from the one whose directory
   /// `path` is: the next step is the one that followed it, whatever the partition, the schedule, the transport and the
   /// number of ranks were; frozen parameters are those that were frozen then. To be called after optimize_with(), and
-  /// after making a WeightAverage. Damaged checkpoints are logged and skipped. Returns its manifest; none where there is no such checkpoint. Every process reads the
-  /// tensors of its own ranks. Collective. Throws ConfigError for the checkpoint of another network (then nothing
-  /// changes) or of another optimiser (then load another state before going on), and DataError if the folder cannot be
-  /// read, or no checkpoint is usable and one that was skipped may be whole: one of a later version, or on a disk that
-  /// fails.
+  /// after making a WeightAverage. Damaged checkpoints are logged and skipped. Returns its manifest; none where there
+  /// is no such checkpoint. Every process reads the tensors of its own ranks. Collective. Throws ConfigError for the
+  /// checkpoint of another network (then nothing changes) or of another optimiser (then load another state before going
+  /// on), and DataError if the folder cannot be read, or no checkpoint is usable and one that was skipped may be whole:
+  /// one of a later version, or on a disk that fails.
   std::optional<Manifest> load(const std::string& path);
   /// Sets the learning rate of every optimiser for the steps that are submitted from now on. Throws ConfigError for a
   /// rate that is negative or not finite.
@@ -158,10 +164,10 @@ class Pipeline {
 
   /// Freezes a parameter, or all parameters of a layer or Cell, by full name, in which '*' matches any characters and
   /// '?' one: freeze("*"), freeze("model.layers.1?"). Their values stay bitwise the same; their gradients are not
-  /// computed, have no memory, and are no part of W. The schedule is lowered again, without the messages that no longer
-  /// carry a gradient. Returns the names of the parameters. A tied parameter is frozen in all of its uses, by the name
-  /// of any; a line of the log says so. Collective; waits for all submitted steps. Throws ConfigError for a name that
-  /// fits no parameter, which names the nearest one, and between the parts of a step.
+  /// computed, have no memory, and do not belong to W. The schedule is lowered again, without the messages that no
+  /// longer carry a gradient. Returns the names of the parameters. A tied parameter is frozen in all of its uses, by
+  /// the name of any; a warning names the others. Collective; waits for all submitted steps. Throws ConfigError for a
+  /// name that fits no parameter, which names the nearest one, and between the parts of a step.
   std::vector<std::string> freeze(const std::string& pattern);
   /// Trains parameters again, from the state that the optimiser has kept, if any. As freeze() otherwise.
   std::vector<std::string> unfreeze(const std::string& pattern);

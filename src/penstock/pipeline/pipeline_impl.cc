@@ -50,7 +50,7 @@ struct FoundParameters {
   std::string nearest;              // the nearest name if there are none
 };
 
-/// On every rank's thread: finds the parameters among those of all ranks. Returns the same everywhere.
+/// On every rank's thread: finds the parameters of all ranks that the pattern names. Returns the same everywhere.
 FoundParameters agree_on_parameters(const rank::RankRunner& runner, const Tag& tag, const std::string& pattern) {
   std::string own;  // a line for each use of a parameter, and one for its owner
   for (const auto& stage : runner.stages())

@@ -282,7 +282,7 @@ class MergedProblem {
     for (const LayerRange& range : merged) layers_.push_back(in_layers(range));
     return layers_;
   }
-  /// None if a stage begins where none may.
+  /// None if a stage begins with a layer that is not among the begins.
   std::optional<Stages> merged_from(const Stages& stages) const {
     Stages merged;
     for (const LayerRange& stage : stages) {

@@ -112,7 +112,7 @@ class Stage {
   const std::vector<Held>& state() const { return state_; }
   /// The bytes of a node's parameters that require gradients.
   std::int64_t parameter_bytes(int node) const;
-  /// The full names of the parameters of all calls, each with that of its owner, which is another one if it is tied.
+  /// The full names of the parameters of all calls, each with its owner's name, which is another one if it is tied.
   std::vector<std::pair<std::string, std::string>> parameter_names() const;
   /// Sets which parameters require gradients: asks `trains` with the name of each parameter's owner. Discards all
   /// accumulated gradients.
