@@ -62,6 +62,20 @@ namespace {
   const ps::ChatText chat = ps::render_chat(*tokenizer, {{"user", "What is a pipeline?"}});
 }
 
+struct Network : ps::Cell {
+  ps::Layer head = add("head", [] { return torch::nn::Linear(4, 2); });
+  ps::Value forward(ps::Value x) override { return head(x); }
+};
+
+[[maybe_unused]] void fine_tuning(ps::World& world, const ps::Loss& loss, const ps::PipelineOptions& options) {
+  Network network;
+  network.load_state_dict(ps::read_safetensors("base.safetensors").tensors, ps::Cell::Missing::keep);
+  ps::Pipeline pipeline(world, network, loss, options);
+  pipeline.freeze("*");
+  pipeline.unfreeze("*.adapter.*");  // returns the names of what trains again
+  pipeline.optimize_with(ps::adamw({.learning_rate = 1e-4}));
+}
+
 [[maybe_unused]] void generating(ps::Pipeline& pipeline, const ps::Tokenizer* tokenizer) {
   ps::Generator generator(pipeline, {.tokens = 64, .context = 512, .stop_tokens = tokenizer->stop_ids()});
   const ps::Generated written = generator.generate({tokenizer->encode("The capital of France is")});
