@@ -227,7 +227,7 @@ void add_generate(CLI::App& app, int& exit_code) {
   verb->footer(
       "Example:\n"
       "  penstock generate --model hf:SmolLM2-135M-Instruct --prompt \"The capital of France is\" --greedy\n"
-      "  mpirun -n 2 penstock generate --model hf:SmolLM2-135M-Instruct --chat");
+      "  mpirun -n 2 penstock generate --model hf:SmolLM2-135M-Instruct --stages 2 --chat");
   add_config_flags(*verb);
   set_work(*verb, exit_code, [flags] { return generate(*flags); });
 }
