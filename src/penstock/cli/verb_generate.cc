@@ -119,19 +119,23 @@ class Writer {
     }
     if (prompts.size() == 1 && is_shown_) std::cout << std::endl;
     texts_.insert(texts_.end(), texts.begin(), texts.end());
-    tokens_ += generated.tokens;
-    seconds_ += generated.seconds;
+    total_.tokens += generated.tokens;
+    total_.seconds += generated.seconds;
     return texts;
   }
 
   Json json() const {
-    return {{"texts", texts_}, {"ends", ends_}, {"tokens", tokens_}, {"seconds", seconds_}, {"tokens_per_s", speed()}};
+    return {{"texts", texts_},
+            {"ends", ends_},
+            {"tokens", total_.tokens},
+            {"seconds", total_.seconds},
+            {"tokens_per_s", total_.tokens_per_second()}};
   }
-  std::string speed_text() const { return say(tokens_, " tokens in ", seconds_, " s: ", speed(), " a second"); }
+  std::string speed_text() const {
+    return say(total_.tokens, " tokens in ", total_.seconds, " s: ", total_.tokens_per_second(), " a second");
+  }
 
  private:
-  double speed() const { return seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0; }
-
   void show(const std::string& text) const {
     if (is_shown_ && streams_.size() == 1) std::cout << text << std::flush;
   }
@@ -142,8 +146,7 @@ class Writer {
   std::vector<TextStream> streams_;
   Generator generator_;
   std::vector<std::string> texts_, ends_;
-  std::int64_t tokens_ = 0;
-  double seconds_ = 0;
+  Generated total_;  // tokens and seconds of all calls
 };
 
 /// A conversation: the prompts, or else the lines that the user types, each answered in turn.
@@ -169,8 +172,9 @@ int generate(GenerateFlags flags) {
   if (flags.greedy) flags.sampling.temperature = 0;
   const auto tokenizer = Tokenizer::load(*hf_directory(flags.job.network));
   if (flags.chat && !flags.raw) (void)render_chat(*tokenizer, {{"user", "?"}});  // throws for an unknown template
-  std::vector<Tokens> prompts;
-  for (const std::string& prompt : flags.prompts) prompts.push_back(tokenizer->encode(prompt));
+  std::vector<Tokens> prompts;  // a chat encodes each message in its turn
+  if (!flags.chat)
+    for (const std::string& prompt : flags.prompts) prompts.push_back(tokenizer->encode(prompt));
 
   Job job(flags.job, Use::forward);
   const auto pipeline = job.make_pipeline({});

@@ -7,12 +7,6 @@ namespace penstock::hf {
 
 Config read_config(const std::string& directory) { return make_model(ConfigFile(directory), Init::random)->config(); }
 
-std::vector<std::string> known_architectures() {
-  std::vector<std::string> names;
-  for (const auto& [name, make] : architectures()) names.push_back(name);
-  return names;
-}
-
 std::unique_ptr<CausalLm> load(const std::string& directory, const LoadOptions& options) {
   auto model = make_model(ConfigFile(directory), options.init);
   if (options.init == Init::random) return model;

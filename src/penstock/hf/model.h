@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "penstock/hf/causal_lm.h"
 
@@ -12,8 +11,6 @@ namespace penstock::hf {
 /// Reads `directory`/config.json. Throws DataError if it cannot be read, ConfigError for an architecture or an option
 /// that is not supported and for values that contradict each other.
 Config read_config(const std::string& directory);
-/// The architectures that load() knows, as config.json names them.
-std::vector<std::string> known_architectures();
 
 struct LoadOptions {
   Init init = Init::weights;
