@@ -74,7 +74,8 @@ class TimedNode {
   TimedNode(const SampleCall& call, const std::shared_ptr<const kernels::KernelSelection>& kernels) : call_(call) {
     if (!call.layer) return;
     for (auto& item : call.layer->module->named_parameters())
-      gradients_.add_use({say(call.node.layer_path, ".", item.key()), item.value(), {}});
+      if (item.value().requires_grad())
+        gradients_.add_use({say(call.node.layer_path, ".", item.key()), item.value(), {}});
     split_ = layers::split_layer({call.node.name, *call.layer, kernels}, gradients_);
   }
 

@@ -58,7 +58,8 @@ std::string layer_text(const Node& node, std::uint64_t seed) {
   std::ostringstream text;
   built.module->pretty_print(text);
   for (const auto& parameter : built.module->named_parameters())
-    text << " " << parameter.key() << " " << shape_of(parameter.value());
+    text << " " << parameter.key() << " " << shape_of(parameter.value())
+         << (parameter.value().requires_grad() ? "" : " frozen");
   for (const auto& buffer : built.module->named_buffers())
     text << " " << buffer.key() << " " << shape_of(buffer.value());
   for (const auto& [name, owner] : node.ties) text << " " << name << " = " << owner.full_name();
