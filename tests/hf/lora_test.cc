@@ -3,13 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 
 #include "penstock/base/error.h"
+#include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/checkpoint/safetensors.h"
 #include "penstock/hf/weights.h"
 #include "penstock/pipeline/pipeline.h"
+#include "penstock/train/optimizers.h"
 #include "penstock/zoo/gpt.h"
 #include "tests/base/error_text.h"
 #include "tests/support/temporary_folder.h"
@@ -67,6 +70,36 @@ TEST(Lora, trains_the_adapters_only) {
   EXPECT_LT(trained.losses[2], trained.losses[0]);
 }
 
+TEST(Lora, frozen_weights_have_no_gradients_and_no_optimiser_state) {
+  const TemporaryFolder folder("lora_state");
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    Gpt gpt(model);
+    LoraOptions options = two;
+    hf::add_lora(gpt, options);
+    World world({.stages = 2});
+    Pipeline pipeline(world, gpt, next_token_loss, {.micro_batches = 2, .schedule = schedule, .seed = 3});
+    pipeline.optimize_with(adamw({}));
+    pipeline.forward_backward(torch::ones({4, 8}, torch::kInt64), torch::ones({4, 8}, torch::kInt64));
+    std::set<std::string> with_gradient;
+    for (const auto& item : pipeline.local_gradients()) with_gradient.insert(item.key());
+    for (const auto& item : pipeline.local_state_dict())
+      EXPECT_TRUE(hf::is_lora(item.key()) || !item.value().grad().defined()) << schedule << " " << item.key();
+    EXPECT_EQ(with_gradient.size(), 8U) << schedule;
+    EXPECT_TRUE(std::ranges::all_of(with_gradient, hf::is_lora)) << schedule;
+    pipeline.step();
+    pipeline.save(folder / schedule);
+    const auto checkpoint = newest_checkpoint(folder / schedule, CheckpointCheck::structure).checkpoint;
+    std::size_t slots = 0;
+    for (const FileRecord& file : checkpoint->manifest().files)
+      for (const TensorRecord& tensor : file.tensors) {
+        if (file.kind != FileKind::optimizer) continue;
+        EXPECT_TRUE(hf::is_lora(tensor.name)) << tensor.name;
+        ++slots;
+      }
+    EXPECT_GE(slots, 16U) << schedule;
+  }
+}
+
 TEST(Lora, has_the_same_bits_for_every_partition_and_schedule) {
   const Trained alone = train(1, two);
   for (const char* schedule : {"1f1b", "zb-h1"})
@@ -97,9 +130,9 @@ TEST(Lora, files_are_those_of_peft) {
   Gpt fresh(model), continued(model);
   LoraOptions options = read;
   hf::add_lora(fresh, options);
-  fresh.take_weights_from(hf::with_adapter(base, ""));
+  fresh.take_weights_from(hf::with_adapter(base, nullptr));
   hf::add_lora(continued, options);
-  continued.take_weights_from(hf::with_adapter(base, directory));
+  continued.take_weights_from(hf::with_adapter(base, hf::read_adapter(directory)));
   const StateDict first = fresh.state_dict(), second = continued.state_dict();
   for (const auto& item : trained.after) {
     EXPECT_TRUE(torch::equal(item.value(), second[item.key()])) << item.key();
@@ -129,6 +162,7 @@ TEST(Lora, refuses_other_adapters) {
   EXPECT_TRUE(says(refusal(R"({"peft_type": "IA3"})"), "'IA3'", "'LORA'"));
   EXPECT_TRUE(says(refusal(R"({"peft_type": "LORA", "bias": "all"})"), "'all'", "'none'"));
   EXPECT_TRUE(says(refusal(R"({"peft_type": "LORA", "use_dora": true})"), "'use_dora'"));
+  EXPECT_TRUE(says(refusal(R"({"peft_type": "LORA", "init_lora_weights": "pissa"})"), "\"pissa\""));
   EXPECT_TRUE(says(refusal(R"({"peft_type": "LORA", "r": "8"})"), "lora_alpha"));
 }
 

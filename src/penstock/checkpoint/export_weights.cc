@@ -25,23 +25,19 @@ using Shard = std::vector<TensorBytes>;  // without their bytes
 
 std::uint64_t size_of_tensor(const TensorBytes& tensor) { return size_in_bytes(tensor.type, tensor.shape).value_or(0); }
 
-/// All tensors of the model by name, in as many shards as needed.
-std::vector<Shard> shards_of(const Manifest& manifest, std::optional<std::uint64_t> most_bytes) {
-  Shard all;
-  for (const FileRecord& file : manifest.files)
-    for (const TensorRecord& tensor : file.tensors)
-      if (file.kind == FileKind::model) all.push_back({tensor.name, tensor.type, tensor.shape});
-  std::sort(all.begin(), all.end(), [](const TensorBytes& a, const TensorBytes& b) { return a.name < b.name; });
+/// All tensors by name, in as many shards as needed.
+std::vector<Shard> shards_of(const ExportedWeights& weights, std::optional<std::uint64_t> most_bytes) {
   std::vector<Shard> shards(1);
   std::uint64_t used = 0;
-  for (TensorBytes& tensor : all) {
-    const std::uint64_t size = size_of_tensor(tensor);
+  for (const auto& [name, tensor] : weights.tensors) {
+    const TensorBytes form{name, tensor.type, tensor.shape};
+    const std::uint64_t size = size_of_tensor(form);
     if (most_bytes && !shards.back().empty() && size > *most_bytes - std::min(*most_bytes, used)) {
       shards.emplace_back();
       used = 0;
     }
     used += size;
-    shards.back().push_back(std::move(tensor));
+    shards.back().push_back(form);
   }
   return shards;
 }
@@ -58,9 +54,10 @@ std::vector<std::string> paths_of(const std::string& path, std::size_t shard_cou
 
 using NewShards = std::deque<ReplacementFile>;
 
-void write_shard(NewShards& files, const Checkpoint& checkpoint, const std::string& path, const Shard& shard,
-                 const std::map<std::string, std::string>& metadata) {
-  const SafetensorsHeader header = place_tensors(shard, metadata);
+void write_shard(NewShards& files, const ExportedWeights& weights, const std::string& path, const Shard& shard) {
+  auto metadata = weights.metadata;
+  metadata["format"] = "pt";  // without it, transformers refuses a file
+  const SafetensorsHeader header = place_tensors(shard, std::move(metadata));
   const std::string prefix = safetensors_prefix(header);
   const std::uint64_t data = header.tensors.empty() ? 0 : header.tensors.back().end;
   files.emplace_back(SystemCalls::real(), path, prefix.size() + data, [&](NewFile& out) {
@@ -68,17 +65,10 @@ void write_shard(NewShards& files, const Checkpoint& checkpoint, const std::stri
     std::vector<std::byte> numbers;
     for (const TensorPlace& place : header.tensors) {
       numbers.resize(static_cast<std::size_t>(place.end - place.begin));
-      checkpoint.read(*checkpoint.find(FileKind::model, place.name), numbers);
+      weights.tensors.at(place.name).read(numbers);
       out.write(numbers);
     }
   });
-}
-
-std::map<std::string, std::string> metadata_of(const Checkpoint& checkpoint) {
-  const auto& files = checkpoint.manifest().files;
-  for (std::size_t i = 0; i < files.size(); ++i)
-    if (files[i].kind == FileKind::model) return checkpoint.metadata(i);
-  return {};
 }
 
 /// The number that five digits or more are; 0 for any other text.
@@ -114,14 +104,27 @@ void require_outside_of_checkpoints(const std::string& path) {
                        "another folder");
 }
 
-std::vector<std::string> export_weights(const Checkpoint& checkpoint, const std::string& path,
+ExportedWeights weights_of(const Checkpoint& checkpoint) {
+  ExportedWeights weights;
+  const auto& files = checkpoint.manifest().files;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (files[i].kind != FileKind::model) continue;
+    if (weights.metadata.empty()) weights.metadata = checkpoint.metadata(i);
+    for (const TensorRecord& tensor : files[i].tensors) {
+      const StoredTensor place = *checkpoint.find(FileKind::model, tensor.name);
+      weights.tensors[tensor.name] = {
+          tensor.type, tensor.shape, [&checkpoint, place](std::span<std::byte> into) { checkpoint.read(place, into); }};
+    }
+  }
+  return weights;
+}
+
+std::vector<std::string> export_weights(const ExportedWeights& weights, const std::string& path,
                                         std::optional<std::uint64_t> most_bytes) {
   require<ConfigError>(path.size() > suffix.size() && path.ends_with(suffix), path,
                        ": the name of a file of weights ends with ", suffix);
   require<ConfigError>(!most_bytes || *most_bytes > 0, "a file of weights cannot have at most 0 bytes");
-  const std::vector<Shard> shards = shards_of(checkpoint.manifest(), most_bytes);
-  auto metadata = metadata_of(checkpoint);
-  metadata["format"] = "pt";  // without it, transformers refuses a file
+  const std::vector<Shard> shards = shards_of(weights, most_bytes);
   const std::vector<std::string> paths = paths_of(path, shards.size());
   for (const std::string& each : paths) require_outside_of_checkpoints(each);
   // All are complete before the first is in its place: a damaged tensor, or a full disk, leaves nothing half done.
@@ -129,7 +132,7 @@ std::vector<std::string> export_weights(const Checkpoint& checkpoint, const std:
   nlohmann::json weight_map = nlohmann::json::object();
   std::uint64_t total_size = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    write_shard(files, checkpoint, paths[i], shards[i], metadata);
+    write_shard(files, weights, paths[i], shards[i]);
     for (const TensorBytes& tensor : shards[i]) {
       weight_map[tensor.name] = fs::path(paths[i]).filename().string();
       total_size += size_of_tensor(tensor);
@@ -144,6 +147,11 @@ std::vector<std::string> export_weights(const Checkpoint& checkpoint, const std:
   }
   for (ReplacementFile& file : files) file.commit();
   return paths;
+}
+
+std::vector<std::string> export_weights(const Checkpoint& checkpoint, const std::string& path,
+                                        std::optional<std::uint64_t> most_bytes) {
+  return export_weights(weights_of(checkpoint), path, most_bytes);
 }
 
 void require_whole_weights(const std::string& path) {

@@ -2,8 +2,6 @@
 // [in, out].
 #include <cmath>
 
-#include <torch/nn/init.h>
-
 #include "penstock/base/error.h"
 #include "penstock/hf/attention.h"
 #include "penstock/hf/hf_layers.h"
@@ -12,27 +10,6 @@
 
 namespace penstock::hf {
 namespace {
-
-/// y = x w + b with w [in, out].
-class Conv1dLayer : public torch::nn::Module {
- public:
-  Conv1dLayer(const LinearSizes& sizes, const Initial& initial)
-      : weight_(register_parameter("weight", torch::empty({sizes.in, sizes.out}))),
-        bias_(register_parameter("bias", torch::zeros({sizes.out}))) {
-    if (initial.is_random) torch::nn::init::normal_(weight_, 0, initial.deviation);
-  }
-
-  torch::Tensor forward(const torch::Tensor& x) {
-    return torch::addmm(bias_, x.flatten(0, -2), weight_).unflatten(0, x.sizes().slice(0, x.dim() - 1));
-  }
-
- private:
-  torch::Tensor weight_, bias_;
-};
-
-LayerFactory conv1d(const LinearSizes& sizes, const Initial& initial) {
-  return layer_factory([sizes, initial] { return std::make_shared<Conv1dLayer>(sizes, initial); });
-}
 
 LayerFactory dropout(double p) {
   return layer_factory([p] { return Dropout(p); });

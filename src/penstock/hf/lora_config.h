@@ -14,9 +14,14 @@ struct LoraOptions {
   double alpha = 16;
   /// The layers that have an adapter: last parts of their names, also without "_proj": "q" is "q_proj".
   std::vector<std::string> targets = {"q_proj", "v_proj"};
+  bool fan_in_fan_out = false;  // PEFT's name: W is stored as [in, out], as GPT-2's. Set by add_lora()
 
   double scale() const { return alpha / static_cast<double>(rank); }
+  friend bool operator==(const LoraOptions&, const LoraOptions&) = default;
 };
+
+/// "rank 8, alpha 16 and the layers q_proj, v_proj"
+std::string to_string(const LoraOptions& options);
 
 /// Throws ConfigError for a rank below 1, an alpha that is not a positive number, and no targets.
 void check(const LoraOptions& options);
@@ -33,6 +38,8 @@ inline constexpr const char* adapter_file = "adapter_model.safetensors";
 /// Reads adapter_config.json in `directory`. Throws DataError if it is missing or damaged; ConfigError, which names it,
 /// for another kind of adapter or an option that is not supported.
 LoraOptions read_adapter_config(const std::string& directory);
+/// The same of the contents of that file, which messages call `place`.
+LoraOptions parse_adapter_config(const std::string& text, const std::string& place);
 /// The contents of adapter_config.json for an adapter of the model in the directory `base_model`.
 std::string adapter_config_text(const LoraOptions& options, const std::string& base_model);
 

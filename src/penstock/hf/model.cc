@@ -1,7 +1,7 @@
 #include "penstock/hf/model.h"
 
 #include "penstock/hf/architectures.h"
-#include "penstock/hf/weights.h"
+#include "penstock/hf/lora.h"
 
 namespace penstock::hf {
 
@@ -9,14 +9,25 @@ Config read_config(const std::string& directory) { return make_model(ConfigFile(
 
 std::unique_ptr<CausalLm> load(const std::string& directory, const LoadOptions& options) {
   auto model = make_model(ConfigFile(directory), options.init);
-  if (options.init == Init::random) return model;
+  if (options.lora) {
+    LoraOptions lora = *options.lora;
+    add_lora(*model, lora);
+  }
   // Files of a model without a head lack the first part of the names: "h.0.ln_1.weight".
   const auto network_name = [prefix = model->config().prefix + "."](const std::string& name) {
     const bool is_whole = name.starts_with(prefix) || name == "lm_head.weight" || name == "embed_out.weight";
     return is_whole ? name : prefix + name;
   };
-  model->take_weights_from(std::make_shared<MappedWeights>(directory, network_name));
+  std::shared_ptr<const WeightSource> source;
+  if (options.init == Init::weights) source = std::make_shared<MappedWeights>(directory, network_name);
+  if (options.adapter || (source && options.lora)) source = with_adapter(source, options.adapter);
+  if (source) model->take_weights_from(source);
   return model;
+}
+
+LoraOptions completed(const std::string& directory, LoraOptions options) {
+  add_lora(*make_model(ConfigFile(directory), Init::weights), options);
+  return options;
 }
 
 }  // namespace penstock::hf

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "penstock/hf/causal_lm.h"
+#include "penstock/hf/lora_config.h"
+#include "penstock/model/weight_source.h"
 
 namespace penstock::hf {
 
@@ -14,11 +17,20 @@ Config read_config(const std::string& directory);
 
 struct LoadOptions {
   Init init = Init::weights;
+  /// Adds adapters, as add_lora(), beside weights that are frozen; none: all are trained.
+  std::optional<LoraOptions> lora = {};
+  /// The values of the adapters (read_adapter()), and of weights that replace the directory's. Null: initial ones.
+  std::shared_ptr<const WeightSource> adapter = nullptr;
 };
 
 /// The model of a Hugging Face directory: config.json and, unless `init` is random, its weights; each rank reads only
 /// the weights of its own layers (MappedWeights). Throws as read_config(), DataError for weight files that cannot be
-/// read, and ConfigError for weights that contradict config.json: it names the tensor and both shapes.
+/// read, and ConfigError for weights that contradict config.json (it names the tensor and both shapes) and as
+/// add_lora().
 std::unique_ptr<CausalLm> load(const std::string& directory, const LoadOptions& options = {});
+
+/// The options of adapters for the model of a directory, as add_lora() completes them. Throws as read_config() and as
+/// add_lora().
+LoraOptions completed(const std::string& directory, LoraOptions options);
 
 }  // namespace penstock::hf
