@@ -1,6 +1,7 @@
-"""`--model hf:DIR`: perplexity and logits of transformers, checkpoints exported as such a directory, and bad input.
+"""`--model hf:DIR`: perplexity and logits of transformers, checkpoints exported as such a directory, adapters of PEFT,
+and bad input.
 
-Usage: directory_test.py PENSTOCK DATA BUILD; see program_runs.py. Skipped if there is no BUILD/hf/venv, which
+Usage: directory_test.py PENSTOCK DATA BUILD [MPIRUN]; see program_runs.py. Skipped if there is no BUILD/hf/venv, which
 tools/fetch_smollm2.py makes.
 """
 
@@ -16,17 +17,11 @@ sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "cli"))
 import program_runs
-from program_runs import ProgramRuns
+from program_runs import ProgramRuns, stored_tensors
 
 PYTHON = ""
 DATA = ["--data", "tokens.bin", "--context", "32", "--batch-size", "8"]
 INDEX = "model.safetensors.index.json"
-
-
-def transformers(*arguments):
-    done = subprocess.run([PYTHON, "-W", "ignore", os.path.join(HERE, "tiny_directory.py"), *arguments], check=True,
-                          capture_output=True, text=True)
-    return done.stdout
 
 
 class Directories(ProgramRuns):
@@ -35,7 +30,12 @@ class Directories(ProgramRuns):
         super().setUpClass()
         cls.made = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, cls.made)
-        transformers("make", cls.made)
+        # One process, because it imports for seconds.
+        cls.transformers = subprocess.Popen(
+            [PYTHON, "-W", "ignore", os.path.join(HERE, "tiny_directory.py"), cls.made], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        cls.addClassCleanup(cls.transformers.communicate)
+        assert cls.transformers.stdout.readline() == "made\n"
 
     def setUp(self):
         super().setUp()
@@ -47,6 +47,14 @@ class Directories(ProgramRuns):
             for token, wanted in zip(row, wanted_row, strict=True):
                 for a, b in zip(token, wanted, strict=True):
                     self.assertLess(abs(a - b), 1e-5 * largest)
+
+    def logits_of_transformers(self, *models):
+        print(json.dumps(models), file=self.transformers.stdin, flush=True)
+        return json.loads(self.transformers.stdout.readline())
+
+    def logits(self, *flags):
+        self.output_of("infer", *flags, "--context", "32", "--rows", "2", "--json", "out.json")
+        return json.loads(self.read("out.json"))["outputs"][0]["values"]
 
     def change_config(self, **values):
         with open(self.path("tiny/config.json")) as file:
@@ -74,10 +82,8 @@ class Directories(ProgramRuns):
         self.assertIn(os.path.join("tuned", INDEX), out)
         for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"):
             self.assertEqual(self.read(os.path.join("tuned", name)), self.read(os.path.join("tiny", name)))
-        theirs = json.loads(transformers("logits", self.path("tuned")))
-        self.assertEqual(theirs["dtype"], "torch.float32")
-        self.output_of("infer", "--model", "hf:tuned", "--context", "32", "--rows", "2", "--json", "out.json")
-        self.assert_close(json.loads(self.read("out.json"))["outputs"][0]["values"], theirs["logits"])
+        theirs, = self.logits_of_transformers(self.path("tuned"))
+        self.assert_close(self.logits("--model", "hf:tuned"), theirs)
         self.assertIn("has weights already: ", self.complaint_of("checkpoint", "export", "run", "--format", "hf",
                                                                   "--output", "tuned"))
         shutil.move(self.path("tiny"), self.path("moved"))
@@ -85,6 +91,64 @@ class Directories(ProgramRuns):
                       self.complaint_of("checkpoint", "export", "run", "--format", "hf", "--output", "again"))
         self.output_of("checkpoint", "export", "run", "--format", "hf", "--output", "again", "--original", "moved")
         self.assertFalse(os.path.exists(self.path(os.path.join("again", INDEX))))
+
+    def test_adapters_are_those_of_peft(self):
+        models = [f"{self.path('tiny')}+{self.path('adapter')}"]
+        ours = [self.logits("--model", "hf:tiny", "--adapter", "adapter", "--stages", "2")]
+        for run, model, *how in (("run-1", "tiny", "--adapter", "adapter"),
+                                 ("run-2", "tiny", "--lora", "4", "--lora-targets", "q,o,gate_proj", "--trained-only"),
+                                 ("run-3", "gpt2", "--lora", "2", "--lora-targets", "c_attn,c_proj", "--lora-alpha",
+                                  "3", "--trained-only")):
+            self.output_of("train", *DATA, "--model", f"hf:{model}", *how, "--lr", "0.5", "--stages", "2", "--steps",
+                           "3", "--checkpoint", run)
+            export = ["checkpoint", "export", run, "--format"]
+            self.assertEqual(self.output_of(*export, "peft", "--output", f"{run}/peft").split(),
+                             [f"{run}/peft/adapter_model.safetensors", f"{run}/peft/adapter_config.json"])
+            self.output_of(*export, "hf", "--output", f"{run}/hf")
+            models += [f"{self.path(model)}+{self.path(run, 'peft')}", self.path(run, "hf")]
+            ours += [self.logits("--model", f"hf:{model}", "--adapter", f"{run}/peft"),
+                     self.logits("--model", f"hf:{run}/hf")]
+        for name, mine, theirs in zip(models, ours, self.logits_of_transformers(*models), strict=True):
+            with self.subTest(model=name):
+                self.assert_close(mine, theirs)
+        # A file of the adapters takes the other weights from the model's directory.
+        self.output_of("checkpoint", "export", "run-2", "--output", "adapters.safetensors")
+        self.assertLess(os.path.getsize(self.path("adapters.safetensors")), 20_000)
+        self.assertEqual(self.output_of("evaluate", *DATA, "--weights", "adapters.safetensors"),
+                         self.output_of("evaluate", *DATA, "--model", "hf:tiny", "--adapter", "run-2/peft"))
+
+    def test_a_training_of_adapters_goes_on_with_other_processes(self):
+        train = ["train", *DATA, "--model", "hf:tiny", "--lora", "4", "--optimizer", "adamw", "--lr", "0.01",
+                 "--log-every", "0", "--trained-only"]
+        self.output_of(*train, "--steps", "6", "--checkpoint", "undisturbed", "--schedule", "zb-h1", "--stages", "2")
+        _, _, err = self.run_program(*train, "--steps", "3", "--checkpoint", "run")
+        rank_4 = "rank 4, alpha 16 and the layers q_proj, v_proj"
+        self.assertIn(f"adapters of {rank_4}", err)
+        self.output_of("train", "--resume", "run", "--steps", "6", "--stages", "3",
+                       ranks=3 if program_runs.MPIRUN else None)
+        resumed, expected = (stored_tensors(self.path(run, "step-00000006")) for run in ("run", "undisturbed"))
+        self.assertEqual(resumed, expected)
+        self.assertEqual(len([name for kind, name in expected if kind == "model"]), 3 * 2 * 2)
+        self.assertTrue(all(".lora_" in name for _, name in expected), "frozen weights are stored or have a state")
+        self.assert_refused(
+            ["train", "--resume", "run", "--steps", "7"],
+            (["--lora", "8"], f"adapters of {rank_4}, but the flags ask for rank 8, "),
+            (["--adapter", "adapter"], "both say with which adapters the training begins"))
+
+    def test_bad_adapters_are_one_line(self):
+        train = ["train", *DATA, "--steps", "1", "--checkpoint", "run"]
+        self.assert_refused(
+            [*train, "--model", "hf:tiny"],
+            (["--lora-alpha", "8"], "--lora-alpha is for adapters: pass --lora RANK, too"),
+            (["--lora", "0"], "adapters of rank 0"),
+            (["--lora", "4", "--lora-targets", "kqv"], "the layers 'kqv', but the network has none: name some of"),
+            (["--lora", "4", "--adapter", "adapter"],
+             "has rank 3, alpha 5 and the layers down_proj, k_proj, but --lora asks for rank 4, "),
+            (["--adapter", "tiny"], "cannot open 'tiny/adapter_config.json'"))
+        self.assertIn("--lora is for hf:DIR, not for --model mlp", self.complaint_of("train", "--lora", "4"))
+        self.output_of(*train, "--model", "hf:tiny")
+        self.assertIn("is of a training without adapters: pass --format hf",
+                      self.complaint_of("checkpoint", "export", "run", "--format", "peft", "--output", "peft"))
 
     def test_bad_input_is_one_line(self):
         evaluate = ["evaluate", *DATA, "--model", "hf:tiny"]
@@ -108,6 +172,7 @@ class Directories(ProgramRuns):
 if __name__ == "__main__":
     program_runs.PROGRAM = os.path.abspath(sys.argv[1])
     program_runs.DATA = os.path.abspath(sys.argv[2])
+    program_runs.MPIRUN = sys.argv[4] if len(sys.argv) > 4 else ""
     PYTHON = os.path.join(os.path.abspath(sys.argv[3]), "hf", "venv", "bin", "python")
     if not os.path.exists(PYTHON):
         print(f"no {PYTHON}: run tools/fetch_smollm2.py", file=sys.stderr)

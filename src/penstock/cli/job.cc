@@ -51,12 +51,6 @@ void require_plan_fits(const JobFlags& flags, const Pipeline& pipeline) {
                            ": plan with the layers in the order in which this network runs them");
 }
 
-std::unique_ptr<Cell> network_with(const JobFlags& flags, const std::shared_ptr<const hf::MappedWeights>& weights) {
-  auto network = make_model(flags.network);
-  if (weights) network->take_weights_from(weights);
-  return network;
-}
-
 void log_casts(const hf::MappedWeights& weights) {
   std::string types;
   for (const TensorType type : weights.floating_types())
@@ -82,7 +76,7 @@ WorldOptions checked_world_options(const JobFlags& flags, Use use, Cell& network
 Job::Job(JobFlags& flags, Use use, const std::shared_ptr<const hf::MappedWeights>& weights)
     : flags_(flags),
       use_(use),
-      network_(network_with(flags, weights)),
+      network_(make_model(flags.network, weights)),
       optimizer_(use == Use::forward ? OptimizerFactory() : make_optimizer(flags)),
       world_(checked_world_options(flags, use, *network_)) {
   if (use != Use::forward) require_batch();

@@ -10,6 +10,7 @@
 #include "penstock/base/text.h"
 #include "penstock/cli/value_flags.h"
 #include "penstock/hf/export.h"
+#include "penstock/hf/lora.h"
 #include "penstock/hf/model.h"
 #include "penstock/zoo/zoo.h"
 
@@ -107,11 +108,17 @@ void ModelFlags::add_to(CLI::App& app) {
   app.add_option("--init", init,
                  "hf:DIR: weights (the directory's) or random (as its config.json says, by --seed; default: weights)")
       ->check(CLI::IsMember({"weights", "random"}));
+  app.add_option("--lora", lora, "hf:DIR: rank of the adapters that train beside the frozen model (default: none)");
+  app.add_option("--lora-targets", lora_targets, "layers with adapters, with or without _proj (default: q,v)")
+      ->delimiter(',');
+  app.add_option("--lora-alpha", lora_alpha, "adapters' outputs are multiplied by alpha / rank (default: 16)");
+  app.add_option("--adapter", adapter, "hf:DIR: begin with these adapters, written by PEFT or checkpoint export")
+      ->type_name("DIR");
   app.add_option("--layers", layers, "gpt, vit: blocks (default: 4, vit 12)");
   app.add_option("--heads", heads, "gpt, vit: attention heads, a divisor of the width (default: 4, vit 12)");
   app.add_option("--context", context,
-                 "gpt: longest sequence, and length of the training sequences (default: 64); hf:DIR: length of the "
-                 "training sequences (default: 512, or the model's longest)");
+                 "length of the training sequences, the longest of gpt (default: 64; hf:DIR: 512, or the model's "
+                 "longest)");
   app.add_option("--dropout", dropout,
                  say("gpt, mlp: dropout probability in training (default: gpt ", defaults.dropout, ", mlp 0)"));
   app.add_option(
@@ -138,6 +145,7 @@ void check_model(const ModelFlags& flags) {
   belongs_to("--norm-momentum", flags.norm_momentum.has_value(), resnets);
   belongs_to("--layers", flags.layers.has_value(), {"gpt", "vit-b16"});
   belongs_to("--heads", flags.heads.has_value(), {"gpt", "vit-b16"});
+  (void)lora_of(flags);
   if (const auto directory = hf_directory(flags)) {
     const std::int64_t longest = hf::read_config(*directory).context;
     require<ConfigError>(context_of(flags) >= 1 && context_of(flags) <= longest, "--context ", context_of(flags),
@@ -185,6 +193,31 @@ std::shared_ptr<const hf::MappedWeights> hf_weights(const ModelFlags& flags) {
   return std::make_shared<const hf::MappedWeights>(*directory);
 }
 
+std::optional<hf::LoraOptions> lora_of(const ModelFlags& flags) {
+  const bool has_targets = !flags.lora_targets.empty();
+  const char* flag = flags.lora         ? "--lora"
+                     : has_targets      ? "--lora-targets"
+                     : flags.lora_alpha ? "--lora-alpha"
+                                        : nullptr;
+  const bool has_adapter = !flags.adapter.empty();
+  if (!flag && !has_adapter) return std::nullopt;
+  const auto directory = hf_directory(flags);
+  require<ConfigError>(directory.has_value(), flag ? flag : "--adapter", " is for hf:DIR, not for --model ",
+                       flags.model, ": leave it out");
+  hf::LoraOptions held;
+  if (has_adapter) held = hf::completed(*directory, hf::read_adapter_config(flags.adapter));
+  if (!flag) return held;
+  require<ConfigError>(has_adapter || flags.lora, flag, " is for adapters: pass --lora RANK, too");
+  hf::LoraOptions wanted = held;
+  wanted.rank = flags.lora.value_or(held.rank);
+  wanted.alpha = flags.lora_alpha.value_or(held.alpha);
+  if (has_targets) wanted.targets = flags.lora_targets;
+  wanted = hf::completed(*directory, wanted);
+  require<ConfigError>(!has_adapter || wanted == held, "--adapter ", flags.adapter, " has ", to_string(held), ", but ",
+                       flag, " asks for ", to_string(wanted), ": leave the second out");
+  return wanted;
+}
+
 std::int64_t context_of(const ModelFlags& flags) {
   constexpr std::int64_t longest_by_default = 512;
   const auto directory = hf_directory(flags);
@@ -206,12 +239,24 @@ GptOptions gpt_options(const ModelFlags& flags) {
   return options;
 }
 
-std::unique_ptr<Cell> make_model(const ModelFlags& flags) {
-  check_model(flags);
+namespace {
+
+std::unique_ptr<Cell> hf_model(const ModelFlags& flags, const std::shared_ptr<const WeightSource>& weights) {
+  hf::LoadOptions options{.init = flags.init == "random" ? hf::Init::random : hf::Init::weights,
+                          .lora = lora_of(flags)};
+  if (options.lora) options.adapter = weights;
+  require<ConfigError>(!weights || flags.adapter.empty(), "--weights ", weights ? weights->place() : "",
+                       " and --adapter ", flags.adapter,
+                       " both say with which values the model begins: ", "pass one of them");
+  if (!flags.adapter.empty()) options.adapter = hf::read_adapter(flags.adapter);
+  auto model = hf::load(*hf_directory(flags), options);
+  if (weights && !options.lora) model->take_weights_from(weights);
+  return model;
+}
+
+std::unique_ptr<Cell> zoo_model(const ModelFlags& flags) {
   if (flags.model == "gpt") return std::make_unique<Gpt>(gpt_options(flags));
   if (flags.model == "tied-lm") return std::make_unique<TiedLanguageModel>();
-  if (const auto directory = hf_directory(flags))
-    return hf::load(*directory, {.init = flags.init == "random" ? hf::Init::random : hf::Init::weights});
   if (is_resnet(flags)) return std::make_unique<Resnet>(resnet_options(flags));
   if (flags.model == "unet") return std::make_unique<Unet>(unet_options(flags));
   if (flags.model == "vit-b16") return std::make_unique<Vit>(vit_options(flags));
@@ -222,6 +267,16 @@ std::unique_ptr<Cell> make_model(const ModelFlags& flags) {
   options.classes = classes_of(flags);
   options.dropout = flags.dropout.value_or(options.dropout);
   return std::make_unique<Mlp>(options);
+}
+
+}  // namespace
+
+std::unique_ptr<Cell> make_model(const ModelFlags& flags, const std::shared_ptr<const WeightSource>& weights) {
+  check_model(flags);
+  if (hf_directory(flags)) return hf_model(flags, weights);
+  auto network = zoo_model(flags);
+  if (weights) network->take_weights_from(weights);
+  return network;
 }
 
 double least_parameters(const ModelFlags& flags) {
@@ -301,8 +356,10 @@ std::string describe(const ModelFlags& flags) {
   if (flags.model == "tied-lm") return flags.model;
   if (const auto directory = hf_directory(flags)) {
     const hf::Config config = hf::read_config(*directory);
+    const auto lora = lora_of(flags);
     return say(flags.model, ", ", config.architecture, " of ", config.layers, " blocks, width ", config.width, ", ",
-               config.vocabulary, " tokens, context ", context_of(flags));
+               config.vocabulary, " tokens, context ", context_of(flags),
+               lora ? ", adapters of " + to_string(*lora) : std::string());
   }
   std::string text = say(flags.model, " ", hidden_of(flags));
   if (flags.dropout) text += say(", dropout ", *flags.dropout);
@@ -315,6 +372,8 @@ nlohmann::ordered_json settings_of(const ModelFlags& flags) {
   if (const auto directory = hf_directory(flags)) {
     settings["model"] = model_name(flags);
     settings["context"] = context_of(flags);
+    if (const auto lora = lora_of(flags))
+      settings[hf::lora_key] = nlohmann::json::parse(hf::adapter_config_text(*lora, *directory));
     return settings;
   }
   if (flags.model == "gpt") {

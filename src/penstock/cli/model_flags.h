@@ -11,6 +11,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "penstock/data/data.h"
+#include "penstock/hf/lora_config.h"
 #include "penstock/hf/weights.h"
 #include "penstock/model/model.h"
 #include "penstock/zoo/gpt.h"
@@ -40,6 +41,10 @@ struct ModelFlags {
   std::optional<double> dropout;
   std::optional<std::string> head;
   std::optional<std::string> init;
+  std::optional<std::int64_t> lora;  // rank of the adapters
+  std::vector<std::string> lora_targets;  // empty: the default
+  std::optional<double> lora_alpha;
+  std::string adapter;  // a directory of PEFT's; empty: none
   GptDefaults defaults;
   std::int64_t vocabulary = 65;  // for gpt; not a flag, taken from the text
 
@@ -68,11 +73,16 @@ std::string model_name(const ModelFlags& flags);
 /// The files from which the model of a Hugging Face directory takes its weights; null for other models and for
 /// --init random.
 std::shared_ptr<const hf::MappedWeights> hf_weights(const ModelFlags& flags);
+/// The adapters of the model of a Hugging Face directory, with the names of its layers; none if no flag asks for them.
+/// Throws ConfigError for flags that contradict each other or the model, DataError for an unreadable --adapter.
+std::optional<hf::LoraOptions> lora_of(const ModelFlags& flags);
 /// The length of the sequences on which a language model is trained and evaluated, in tokens.
 std::int64_t context_of(const ModelFlags& flags);
 /// The options of the model gpt.
 GptOptions gpt_options(const ModelFlags& flags);
-std::unique_ptr<Cell> make_model(const ModelFlags& flags);
+/// With the values of `weights`, if any, instead of the initial ones; a model with adapters takes the tensors that
+/// `weights` lacks from its directory.
+std::unique_ptr<Cell> make_model(const ModelFlags& flags, const std::shared_ptr<const WeightSource>& weights = nullptr);
 /// A number of parameters that make_model() surely exceeds or reaches, without making it: for sizes of unknown origin.
 double least_parameters(const ModelFlags& flags);
 /// The training loss of the model.

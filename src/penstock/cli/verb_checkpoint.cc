@@ -156,12 +156,15 @@ void export_checkpoint(const ExportChoice& choice) {
                        newest.damaged.empty() ? ": there is no checkpoint" : ": there is no complete checkpoint");
     checkpoint = std::move(newest.checkpoint);
   }
-  const bool is_directory = choice.format == "hf";
-  require<ConfigError>(is_directory || choice.original.empty(), "--original ", choice.original,
-                       " is for --format hf: leave it out");
+  const bool is_hf = choice.format == "hf", is_adapter = choice.format == "peft";
+  require<ConfigError>(is_hf || is_adapter || choice.original.empty(), "--original ", choice.original,
+                       " is for --format hf and peft: leave it out");
+  require<ConfigError>(!is_adapter || !choice.most_bytes,
+                       "--max-shard-size is not for --format peft, which writes one file: leave it out");
   hf::DirectoryExport directory{choice.output, choice.original};
   directory.most_bytes = choice.most_bytes.value_or(directory.most_bytes);
-  for (const std::string& path : is_directory ? hf::export_directory(*checkpoint, directory)
+  for (const std::string& path : is_hf        ? hf::export_directory(*checkpoint, directory)
+                                 : is_adapter ? hf::export_adapter(*checkpoint, directory)
                                               : export_weights(*checkpoint, choice.output, choice.most_bytes))
     std::cout << path << "\n";
 }
@@ -191,15 +194,15 @@ void add_checkpoint_verb(CLI::App& program) {
   wanted->from.add_to(*to_file);
   to_file
       ->add_option("--format", wanted->format,
-                   "safetensors: a file; hf: a directory that Hugging Face's transformers loads, for a model hf:DIR")
-      ->check(CLI::IsMember({"safetensors", "hf"}))
+                   "safetensors: a file; of a model hf:DIR, hf: a directory for transformers, with adapters merged; "
+                   "peft: one with the adapters for PEFT")
+      ->check(CLI::IsMember({"safetensors", "hf", "peft"}))
       ->capture_default_str();
   to_file->add_option("--output", wanted->output, "the file to write; its name ends with .safetensors; or a directory")
       ->type_name("PATH")
       ->required();
   to_file
-      ->add_option("--original", wanted->original,
-                   "hf: the directory of the model's config.json and tokenizer (default: the training's hf:DIR)")
+      ->add_option("--original", wanted->original, "hf, peft: the model's directory (default: the training's hf:DIR)")
       ->type_name("DIR");
   to_file
       ->add_option_function<std::string>(

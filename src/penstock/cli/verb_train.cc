@@ -224,12 +224,15 @@ void save_state(const TrainFlags& flags, Pipeline& pipeline, World& world,
 int train(TrainFlags flags) {
   const std::int64_t begin_ns = now_ns();  // reading data and measuring layers count for --max-time
   flags.checkpoints.settle();
+  const bool begins = !flags.checkpoints.resumes() || flags.checkpoints.resume == resume_if_possible;
   require<ConfigError>(
-      flags.weights.empty() || !flags.checkpoints.resumes() || flags.checkpoints.resume == resume_if_possible ||
-          flags.trained_only,
-      "--weights ", flags.weights, " and --resume ", flags.checkpoints.resume,
+      flags.weights.empty() || begins || flags.trained_only, "--weights ", flags.weights, " and --resume ",
+      flags.checkpoints.resume,
       " both say with which weights the training begins: pass one of them (--weights \"\" leaves out that "
       "of a config file)");
+  require<ConfigError>(flags.job.network.adapter.empty() || begins, "--adapter ", flags.job.network.adapter,
+                       " and --resume ", flags.checkpoints.resume,
+                       " both say with which adapters the training begins: pass one of them");
   const auto recorded = recorded_run(flags.checkpoints);
   if (recorded) keep_recorded_bits(*recorded, flags.job);
   settle(flags.job);
@@ -404,7 +407,7 @@ void add_train(CLI::App& app, int& exit_code) {
       "  mpirun -n 2 penstock train --stages 2 --data data/mnist");
   add_config_flags(*verb);
   set_work(*verb, exit_code, [flags, verb] {
-    flags->settings = config_text(*verb, {"resume", "max-time", "weights"});
+    flags->settings = config_text(*verb, {"resume", "max-time", "weights", "adapter"});
     flags->changes_since = [verb, flags = flags.get()](const std::string& stored) {
       return changed_flags(*verb, decisive_flags(*flags), stored);
     };

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/json.h"
 #include "penstock/base/text.h"
 #include "penstock/checkpoint/checkpoint.h"
 #include "penstock/checkpoint/durable_files.h"
@@ -61,7 +62,7 @@ class FileSettings {
   }
   void take_dataset(ModelFlags& network) const {
     const auto dataset = read<std::string>("dataset");
-    if (!dataset || *dataset == "none") return;
+    if (!dataset || *dataset == "none" || *dataset == "tokens") return;  // these follow from the model
     if (!network.dataset.empty()) require_same("dataset", network.dataset, *dataset);
     network.dataset = *dataset;
   }
@@ -71,6 +72,20 @@ class FileSettings {
     const std::string text = listed(widths, ",");
     if (network.hidden && parse_widths(*network.hidden) != widths) require_same("hidden", *network.hidden, text);
     if (!network.hidden) network.hidden = text;
+  }
+  void take_lora(ModelFlags& network) const {
+    const auto wanted = lora_of(network);
+    const std::optional<hf::LoraOptions> held =
+        settings_.contains(hf::lora_key) ? std::optional(hf::parse_adapter_config(json_text(settings_[hf::lora_key]),
+                                                                                  say(path_, ": its ", settings_key)))
+                                         : std::nullopt;
+    require<ConfigError>(!wanted || wanted == held, path_, " holds the weights of a network with adapters of ",
+                         held ? to_string(*held) : "none", ", but the flags ask for ", wanted ? to_string(*wanted) : "",
+                         ": leave these flags out, or take other weights");
+    if (!held) return;
+    network.lora = held->rank;
+    network.lora_alpha = held->alpha;
+    network.lora_targets = held->targets;
   }
 
  private:
@@ -153,6 +168,7 @@ std::optional<Vocabulary> take_network(const WeightMetadata& metadata, const Hel
   saved.take("layers", network.layers);
   saved.take("heads", network.heads);
   saved.take("context", network.context);
+  saved.take_lora(network);
   saved.take("head", network.head);
   if (network.model != "mlp") saved.take("image_size", network.image_size);  // mlp has no such flag
   saved.suggest("dropout", network.dropout);

@@ -41,7 +41,7 @@ void save_weights(const std::string& path, const StateDict& state, const WeightM
 /// the user set contradicts the file; flags that do not affect the weights' shapes (--dropout, --norm-momentum) may
 /// differ. Throws DataError for settings that describe a larger network than the file's tensors are. A file of another
 /// program has no metadata: then only the flags describe the network, and the tensors of a ResNet or Vision Transformer
-/// may have torchvision's names. Throws DataError for a file that cannot be read or has a later version, and for a part
+/// may have torchvision's names. A file of a model with adapters may lack the frozen weights. Throws DataError for a file that cannot be read or has a later version, and for a part
 /// of a checkpoint (require_whole_weights()).
 SavedWeights read_weights(const std::string& path, ModelFlags& network);
 
