@@ -51,6 +51,13 @@ void check(const GenerateFlags& flags) {
   if (!flags.json.empty()) require_place_for(flags.json);
 }
 
+/// More prompts in a session read the weights less often; more sessions keep more ranks busy. The number does not depend
+/// on the ranks, so that the texts do not.
+int sessions_for(std::size_t prompts) {
+  constexpr std::size_t in_session = 4;
+  return static_cast<int>(std::max<std::size_t>(1, (prompts + in_session - 1) / in_session));
+}
+
 const char* name_of(SequenceEnd end) {
   switch (end) {
     case SequenceEnd::length: return "length";
@@ -170,6 +177,8 @@ int generate(GenerateFlags flags) {
   settle(flags.job);
   check(flags);
   if (flags.greedy) flags.sampling.temperature = 0;
+  int& sessions = flags.job.pipeline.micro_batches;
+  if (sessions == 0) sessions = sessions_for(flags.prompts.size());
   const auto tokenizer = Tokenizer::load(*hf_directory(flags.job.network));
   if (flags.chat && !flags.raw) (void)render_chat(*tokenizer, {{"user", "?"}});  // throws for an unknown template
   std::vector<Tokens> prompts;  // a chat encodes each message in its turn
@@ -177,7 +186,8 @@ int generate(GenerateFlags flags) {
     for (const std::string& prompt : flags.prompts) prompts.push_back(tokenizer->encode(prompt));
 
   Job job(flags.job, Use::forward);
-  const auto pipeline = job.make_pipeline({});
+  const auto sample = [&] { return random_batch(flags.job.network, sessions, flags.job.pipeline.seed); };
+  const auto pipeline = job.make_pipeline({.sample = sample});
   const auto& model = dynamic_cast<const hf::CausalLm&>(job.network());
   tokenizer->require_fits(model.config().vocabulary);
   const World& world = job.world();
@@ -224,7 +234,11 @@ void add_generate(CLI::App& app, int& exit_code) {
   verb->add_flag("--chat", flags->chat, "answer messages: each --prompt, or else each line of standard input");
   verb->add_option("--system", flags->system, "with --chat: the message that tells the model its role");
   verb->add_flag("--raw", flags->raw, "with --chat: messages are passed as they are, without the model's template");
+  flags->job.pipeline.micro_batches = 0;
   flags->job.add_pipeline_to(*verb);
+  verb->get_option("--micro-batches")
+      ->description("sessions that go through the stages one after the other; auto: one for every 4 prompts")
+      ->default_str("auto");
   flags->job.add_tuning_to(*verb);
   in_theme(*verb, "Output");
   verb->add_option("--json", flags->json, "one JSON object, to this file or - (stdout)");

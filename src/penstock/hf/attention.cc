@@ -89,16 +89,27 @@ class AttentionLayer : public torch::nn::Module {
       keys = keys.narrow(2, keys.size(2) - reached, reached);
       values = values.narrow(2, values.size(2) - reached, reached);
     }
+    if (length == 1) return attend_alone(queries, keys, values);
     const std::int64_t total = keys.size(2), past = total - length;
     std::optional<torch::Tensor> mask;
     const bool is_cut = options_.window > 0 && total > options_.window;
-    if (length > 1 && (past > 0 || is_cut)) {
+    if (past > 0 || is_cut) {
       mask = torch::ones({length, total}, queries.options().dtype(torch::kBool)).tril(past);
       if (is_cut) mask = mask->triu(past - options_.window + 1);
     }
     return torch::scaled_dot_product_attention(queries, keys, values, mask, is_training() ? options_.dropout : 0,
-                                               /*is_causal=*/!mask && length > 1, options_.scale,
+                                               /*is_causal=*/!mask, options_.scale,
                                                /*enable_gqa=*/options_.heads != options_.key_value_heads);
+  }
+
+  /// The same for one position, which attends to all keys: the heads that share keys are then like positions of one
+  /// head, whereas SDPA itself copies keys and values for each of them.
+  torch::Tensor attend_alone(const torch::Tensor& queries, const torch::Tensor& keys,
+                             const torch::Tensor& values) const {
+    const torch::Tensor grouped = queries.reshape({queries.size(0), options_.key_value_heads, -1, options_.head_size});
+    return torch::scaled_dot_product_attention(grouped, keys, values, {}, is_training() ? options_.dropout : 0,
+                                               /*is_causal=*/false, options_.scale)
+        .reshape(queries.sizes());
   }
 
   /// Arguments [n, T, heads, size]. Attention of each document on its own, without masks.

@@ -5,8 +5,11 @@
 #include <torch/autograd.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 
 #include "penstock/kernels/cpu_kernels.h"
+#include "penstock/layers/thread_scopes.h"
+#include "penstock/model/sequence_memory.h"
 
 namespace penstock::layers {
 namespace {
@@ -40,6 +43,32 @@ void make_fast(BuiltLayer& layer) {
     if (!x.device().is_cpu() || x.scalar_type() != torch::kFloat32) return plain(inputs);
     return Tensors{FastGelu::apply(x)};
   };
+}
+
+void make_few_rows_fast(BuiltLayer& layer) {
+  const torch::nn::Module& module = *layer.module;
+  if (typeid(module) != typeid(torch::nn::LinearImpl)) return;
+  layer.forward = [plain = layer.forward,
+                   linear = static_cast<const torch::nn::LinearImpl*>(&module)](const Tensors& inputs) {
+    if (!SequenceMemory::current()) return plain(inputs);
+    return Tensors{linear_of_few_rows(inputs.front(), linear->weight, linear->bias)};
+  };
+}
+
+// A library for matrix products copies one of the two matrices into another order first, the second one, and that is the
+// weight in x w^T. The copy costs more than the product of so few rows; w x^T copies x.
+torch::Tensor linear_of_few_rows(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias) {
+  constexpr std::int64_t least = 2, most = 5;  // one row is a product of a vector, which copies nothing
+  const std::int64_t rows = x.numel() / weight.size(1);
+  if (!x.device().is_cpu() || x.scalar_type() != torch::kFloat32 || Autocast::current(c10::DeviceType::CPU).enabled ||
+      rows < least || rows > most)
+    return torch::linear(x, weight, bias);
+  // Rows that are contiguous in memory, which also other layers read faster.
+  torch::Tensor y = torch::mm(weight, x.reshape({rows, -1}).contiguous().t()).t().contiguous();
+  if (bias.defined()) y += bias;
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes.back() = weight.size(0);
+  return y.view(sizes);
 }
 
 }  // namespace penstock::layers

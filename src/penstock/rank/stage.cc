@@ -145,6 +145,7 @@ BuiltLayer Stage::build_node(const StagedGraph& staged, const Node& node) {
   else if (node.layer->standalone)
     copy_values(*built.module, *node.layer->standalone->module);
   built.module->to(setting_.device);
+  layers::make_few_rows_fast(built);
   if (setting_.kernels->is_tuned()) layers::make_fast(built);
   hold(staged, node, *built.module);
   return built;
