@@ -1,5 +1,6 @@
 #include "penstock/cli/job.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 
@@ -105,9 +106,17 @@ void Job::require_batch() const {
 void Job::log_need(const PipelineOptions& options) const {
   if (!hf_directory(flags_.network) || !world_.is_main()) return;
   const int values = flags_.optimizer.starts_with("adam") ? 2 : flags_.optimizer == "rmsprop" ? 1 : 0;
+  const auto fit = [](const std::vector<std::string>& patterns, const std::string& name) {
+    return std::ranges::any_of(patterns, [&](const std::string& pattern) {
+      return fits_pattern(pattern, name) || fits_pattern(pattern + ".*", name);
+    });
+  };
   const Training training{.ranks = world_.stages(),
                           .has_updates = use_ != Use::forward,
-                          .optimizer_values = values + (flags_.momentum > 0 ? 1 : 0)};
+                          .optimizer_values = values + (flags_.momentum > 0 ? 1 : 0),
+                          .trains = [&](const std::string& name, bool by_itself) {
+                            return fit(flags_.unfreeze, name) || (by_itself && !fit(flags_.freeze, name));
+                          }};
   const bool is_of_threads = launched(flags_).kind == joining::LaunchedAs::Kind::alone;
   log(LogLevel::info, need_text(bytes_of_ranks(*network_, options, training),
                                 is_of_threads ? static_cast<std::size_t>(world_.stages()) : 1, available_memory()));

@@ -68,7 +68,8 @@ std::vector<std::int64_t> bytes_of_ranks(Cell& network, const PipelineOptions& o
         const std::string name =
             tie == node.ties.end() ? full_name(*node.layer, node.layer_path, parameter.key()) : tie->second.full_name();
         if (!held.insert(name).second) continue;
-        const bool trains = training.has_updates && parameter.value().requires_grad();
+        const bool by_itself = parameter.value().requires_grad();
+        const bool trains = training.has_updates && (training.trains ? training.trains(name, by_itself) : by_itself);
         of_rank +=
             static_cast<std::int64_t>(parameter.value().nbytes()) * (1 + (trains ? 1 + training.optimizer_values : 0));
       }

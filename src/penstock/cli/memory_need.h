@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@ struct Training {
   int ranks = 1;             // of the pipeline, without replicas
   bool has_updates = false;  // otherwise it runs forward only
   int optimizer_values = 0;  // numbers that the optimiser keeps for each parameter
+  /// Whether the parameter `name` trains, if it does or does not by itself; null: as it does by itself.
+  std::function<bool(const std::string& name, bool by_itself)> trains = nullptr;
 };
 
 /// The bytes of weights, gradients and optimiser state that each rank holds; without activations. Builds every layer
