@@ -75,6 +75,21 @@ TEST(PartitionByTime, follows_the_measured_times) {
   EXPECT_EQ(losses[0], losses[1]);
 }
 
+TEST(PartitionByTime, measures_frozen_layers) {
+  SlowChain chain({{60}, {}, {}});
+  chain.change_layers([](const std::string& /*name*/, const LayerFactory& factory) {
+    return LayerFactory{[factory] {
+      BuiltLayer built = factory.build();
+      built.module->parameters().front().set_requires_grad(false);
+      return built;
+    }};
+  });
+  World world({.stages = 2});
+  const torch::Tensor x = torch::randn({8, 4});
+  EXPECT_EQ(autotune(world, chain, squared_error, {.micro_batches = 2, .partition = "time"}, {.sample = x}).partition,
+            "b");
+}
+
 TEST(PartitionByTime, needs_a_sample_unless_layers_are_annotated) {
   SlowChain chain({{}, {}});
   World world({.stages = 2});
