@@ -15,7 +15,7 @@
 #include "penstock/cli/job.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/verbs.h"
-#include "penstock/hf/causal_lm.h"
+#include "penstock/hf/model.h"
 #include "penstock/text/chat.h"
 #include "penstock/text/text_stream.h"
 #include "penstock/train/generator.h"
@@ -179,7 +179,9 @@ int generate(GenerateFlags flags) {
   if (flags.greedy) flags.sampling.temperature = 0;
   int& sessions = flags.job.pipeline.micro_batches;
   if (sessions == 0) sessions = sessions_for(flags.prompts.size());
-  const auto tokenizer = Tokenizer::load(*hf_directory(flags.job.network));
+  const std::string directory = *hf_directory(flags.job.network);
+  const auto tokenizer = Tokenizer::load(directory);
+  tokenizer->require_fits(hf::read_config(directory).vocabulary);
   if (flags.chat && !flags.raw) (void)render_chat(*tokenizer, {{"user", "?"}});  // throws for an unknown template
   std::vector<Tokens> prompts;  // a chat encodes each message in its turn
   if (!flags.chat)
@@ -189,7 +191,6 @@ int generate(GenerateFlags flags) {
   const auto sample = [&] { return random_batch(flags.job.network, sessions, flags.job.pipeline.seed); };
   const auto pipeline = job.make_pipeline({.sample = sample});
   const auto& model = dynamic_cast<const hf::CausalLm&>(job.network());
-  tokenizer->require_fits(model.config().vocabulary);
   const World& world = job.world();
   if (world.is_main()) log(LogLevel::info, say(describe(flags.job.network), ": ", world.describe()));
 
