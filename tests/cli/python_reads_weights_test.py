@@ -99,7 +99,7 @@ class PythonReadsWeights(ProgramRuns):
 
 
 if __name__ == "__main__":
-    torch_python.run_with("torch, safetensors.torch")
+    torch_python.run_with("torch safetensors")
     import torch
     from safetensors.torch import load_file
     program_runs.PROGRAM, DATA = sys.argv[1:3]

@@ -46,17 +46,17 @@ def randomise(network):
 def main(folder):
     models = import_models()
     torch.manual_seed(1)
-    vit = models.VisionTransformer(image_size=32, patch_size=16, num_layers=2, num_heads=4, hidden_dim=64, mlp_dim=256)
-    networks = {"resnet18": models.resnet18(), "resnet34": models.resnet34(), "resnet101": models.resnet101(),
-                "vit-b16": vit}
+    networks = {"resnet18": (32, models.resnet18()), "resnet34": (32, models.resnet34()),
+                "resnet50": (224, models.resnet50()), "resnet101": (32, models.resnet101()),
+                "vit-b16": (224, models.vit_b_16())}
     logits = {}
-    for name, network in networks.items():
+    for name, (side, network) in networks.items():
         randomise(network)
         save_file({key: value.contiguous() for key, value in network.state_dict().items()},
                   os.path.join(folder, name + ".safetensors"))
         torch.manual_seed(0)
         with torch.no_grad():
-            logits[name] = network(torch.randn(2, 3, 32, 32)).tolist()
+            logits[name] = network(torch.randn(2, 3, side, side)).tolist()
     with open(os.path.join(folder, "logits.json"), "w") as file:
         json.dump(logits, file)
 

@@ -1,23 +1,23 @@
 """Weight files of torchvision's ResNets and Vision Transformers: `penstock infer` computes torchvision's logits.
 
-Usage: torchvision_weights_test.py PENSTOCK DATA BUILD; see program_runs.py. Skipped if there is no BUILD/hf/venv, which
-tools/fetch_smollm2.py makes.
+Usage: torchvision_weights_test.py PENSTOCK DATA; see program_runs.py. Skipped without the packages that the test
+hf.packages installs.
 """
 
 import json
 import os
 import subprocess
 import sys
-import unittest
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "cli"))
+sys.path[:0] = [os.path.join(HERE, "..", name) for name in ("cli", "support")]
 import program_runs
+import torch_python
 from program_runs import ProgramRuns
 
-PYTHON = ""
-FLAGS = {"vit-b16": ["--width", "64", "--layers", "2", "--heads", "4"]}
+PYTHON = torch_python.required("torch torchvision safetensors")
+FLAGS = {"resnet50": ["--image-size", "224"], "vit-b16": ["--image-size", "224"]}
 
 
 class TorchvisionWeights(ProgramRuns):
@@ -42,10 +42,4 @@ class TorchvisionWeights(ProgramRuns):
 
 
 if __name__ == "__main__":
-    program_runs.PROGRAM = os.path.abspath(sys.argv[1])
-    program_runs.DATA = os.path.abspath(sys.argv[2])
-    PYTHON = os.path.join(os.path.abspath(sys.argv[3]), "hf", "venv", "bin", "python")
-    if not os.path.exists(PYTHON):
-        print(f"no {PYTHON}: run tools/fetch_smollm2.py", file=sys.stderr)
-        sys.exit(77)
-    unittest.main(argv=sys.argv[:1])
+    program_runs.main()

@@ -14,7 +14,7 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import torch_python  # noqa: E402
 
-torch_python.run_with("tokenizers, transformers")
+torch_python.run_with("tokenizers transformers")
 
 import tokenizers  # noqa: E402
 import transformers  # noqa: E402
@@ -222,9 +222,8 @@ def main():
             directory = os.path.join(folder, name)
             fast = make_tokenizer(directory, name)
             check(program, name, directory, fast, CHATS if has_system else CHATS[:2])
-        smollm2 = os.path.join(torch_python.HF, "SmolLM2-135M-Instruct")
-        if os.path.exists(smollm2):
-            fast = transformers.AutoTokenizer.from_pretrained(smollm2)
+        if os.path.exists(torch_python.SMOLLM2):
+            fast = transformers.AutoTokenizer.from_pretrained(torch_python.SMOLLM2)
             directory = os.path.join(folder, "smollm2")
             fast.save_pretrained(directory)
             check(program, "SmolLM2", directory, fast, CHATS)

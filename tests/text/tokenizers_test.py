@@ -18,13 +18,13 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import torch_python  # noqa: E402
 
-torch_python.run_with("tokenizers, sentencepiece")
+torch_python.run_with("tokenizers sentencepiece")
 
 import sentencepiece  # noqa: E402
 import tokenizers  # noqa: E402
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors  # noqa: E402
 
-SMOLLM2 = os.path.join(torch_python.HF, "SmolLM2-135M-Instruct", "tokenizer.json")
+SMOLLM2 = os.path.join(torch_python.SMOLLM2, "tokenizer.json")
 LINES = 20_000
 FEWER = 2_000  # for what the families have in common, and for further options
 TRAINED_ON = 2_000
