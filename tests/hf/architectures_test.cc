@@ -98,7 +98,7 @@ TEST(HfArchitectures, continue_a_sequence_piece_by_piece) {
 
 TEST(HfArchitectures, keep_more_positions_than_the_first_buffer_has) {
   const auto model = random_model(
-      changed(tiny_configs().at("llama"), "\"max_position_embeddings\": 48", "\"max_position_embeddings\": 300"));
+      changed(tiny_configs().at("llama"), "\"max_position_embeddings\": 96", "\"max_position_embeddings\": 300"));
   World world({.stages = 1});
   Pipeline pipeline(world, *model, next_token_loss, {.seed = 6});
   const torch::Tensor tokens = tokens_of(1, 200), whole = pipeline.infer(tokens).output();
@@ -149,7 +149,7 @@ TEST(HfArchitectures, train_on_documents_on_two_stages) {
 TEST(HfArchitectures, blocks_are_cells) {
   const auto model = random_model(tiny_configs().at("gpt2"));
   EXPECT_TRUE(model->block(2).is_block);
-  EXPECT_EQ(model->config().context, 48);
+  EXPECT_EQ(model->config().context, 96);
   EXPECT_EQ(model->config().architecture, "GPT2LMHeadModel");
   EXPECT_TRUE(says(error_text<ConfigError>([&] { model->block(3); }), "block 3 of a model with 3 blocks"));
 }
@@ -164,7 +164,7 @@ TEST(HfArchitectures, refuse_what_the_model_cannot_take) {
   EXPECT_TRUE(says(text_of(tokens), "token 61 at position 5 of row 1", "61 tokens"));
   tokens[0][7] = -1;
   EXPECT_TRUE(says(text_of(tokens), "token -1 at position 7 of row 0"));
-  EXPECT_TRUE(says(text_of(tokens_of(1, 49)), "a sequence of 49 tokens", "context is 48"));
+  EXPECT_TRUE(says(text_of(tokens_of(1, 97)), "a sequence of 97 tokens", "context is 96"));
   EXPECT_TRUE(says(text_of(torch::zeros({1, 4})), "int64", "Float"));
 }
 

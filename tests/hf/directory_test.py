@@ -1,8 +1,8 @@
-"""`--model hf:DIR`: perplexity and logits of transformers, checkpoints exported as such a directory, adapters of PEFT,
-and bad input.
+"""`--model hf:DIR`: perplexity, logits and texts of transformers, checkpoints exported as such a directory, adapters of
+PEFT, and bad input.
 
-Usage: directory_test.py PENSTOCK DATA BUILD [MPIRUN]; see program_runs.py. Skipped if there is no BUILD/hf/venv, which
-tools/fetch_smollm2.py makes.
+Usage: directory_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py. Skipped without the packages that the test
+hf.packages installs; a part also without SmolLM2, which it fetches.
 """
 
 import json
@@ -15,31 +15,45 @@ import unittest
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "cli"))
+sys.path[:0] = [os.path.join(HERE, "..", name) for name in ("cli", "support")]
 import program_runs
+import torch_python
 from program_runs import ProgramRuns, stored_tensors
 
-PYTHON = ""
+PYTHON = torch_python.required("torch transformers peft tokenizers")
 DATA = ["--data", "tokens.bin", "--context", "32", "--batch-size", "8"]
 INDEX = "model.safetensors.index.json"
 
 
-class Directories(ProgramRuns):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.made = tempfile.mkdtemp()
-        cls.addClassCleanup(shutil.rmtree, cls.made)
-        # One process, because it imports for seconds.
-        cls.transformers = subprocess.Popen(
-            [PYTHON, "-W", "ignore", os.path.join(HERE, "tiny_directory.py"), cls.made], text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        cls.addClassCleanup(cls.transformers.communicate)
-        assert cls.transformers.stdout.readline() == "made\n"
+class Transformers:
+    """tiny_directory.py: one process, because it imports for seconds."""
 
+    def __init__(self):
+        self.folder = tempfile.mkdtemp()
+        self.process = subprocess.Popen(
+            [PYTHON, "-W", "ignore", os.path.join(HERE, "tiny_directory.py"), self.folder], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert self.process.stdout.readline() == "made\n"
+
+    def __call__(self, function, *arguments):
+        print(json.dumps([function, *arguments]), file=self.process.stdin, flush=True)
+        return json.loads(self.process.stdout.readline())
+
+    def close(self):
+        self.process.communicate()
+        shutil.rmtree(self.folder)
+
+
+def setUpModule():
+    global transformers
+    transformers = Transformers()
+    unittest.addModuleCleanup(transformers.close)
+
+
+class Directories(ProgramRuns):
     def setUp(self):
         super().setUp()
-        shutil.copytree(self.made, self.folder, dirs_exist_ok=True)
+        shutil.copytree(transformers.folder, self.folder, dirs_exist_ok=True)
 
     def assert_close(self, ours, theirs):
         largest = max(abs(value) for row in theirs for token in row for value in token)
@@ -47,10 +61,6 @@ class Directories(ProgramRuns):
             for token, wanted in zip(row, wanted_row, strict=True):
                 for a, b in zip(token, wanted, strict=True):
                     self.assertLess(abs(a - b), 1e-5 * largest)
-
-    def logits_of_transformers(self, *models):
-        print(json.dumps(models), file=self.transformers.stdin, flush=True)
-        return json.loads(self.transformers.stdout.readline())
 
     def logits(self, *flags):
         self.output_of("infer", *flags, "--context", "32", "--rows", "2", "--json", "out.json")
@@ -82,8 +92,12 @@ class Directories(ProgramRuns):
         self.assertIn(os.path.join("tuned", INDEX), out)
         for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"):
             self.assertEqual(self.read(os.path.join("tuned", name)), self.read(os.path.join("tiny", name)))
-        theirs, = self.logits_of_transformers(self.path("tuned"))
+        theirs, = transformers("logits", [self.path("tuned")])
         self.assert_close(self.logits("--model", "hf:tuned"), theirs)
+        self.output_of("generate", "--model", "hf:tuned", "--prompt", "To be, ", "--tokens", "24", "--greedy", "--json",
+                       "text.json")
+        self.assertEqual(json.loads(self.read("text.json"))["texts"],
+                         [transformers("continuation", self.path("tuned"), "To be, ", 24)])
         self.assertIn("has weights already: ", self.complaint_of("checkpoint", "export", "run", "--format", "hf",
                                                                   "--output", "tuned"))
         shutil.move(self.path("tiny"), self.path("moved"))
@@ -108,7 +122,7 @@ class Directories(ProgramRuns):
             models += [f"{self.path(model)}+{self.path(run, 'peft')}", self.path(run, "hf")]
             ours += [self.logits("--model", f"hf:{model}", "--adapter", f"{run}/peft"),
                      self.logits("--model", f"hf:{run}/hf")]
-        for name, mine, theirs in zip(models, ours, self.logits_of_transformers(*models), strict=True):
+        for name, mine, theirs in zip(models, ours, transformers("logits", models), strict=True):
             with self.subTest(model=name):
                 self.assert_close(mine, theirs)
         # A file of the adapters takes the other weights from the model's directory.
@@ -168,13 +182,35 @@ class Directories(ProgramRuns):
         self.assertIn(f"lists '{shard}', which tiny does not have", self.complaint_of(*evaluate))
         self.output_of(*evaluate, "--init", "random")
 
+    def test_a_tokenizer_of_another_vocabulary_is_refused_before_ranks_start(self):
+        tokenizer = json.loads(self.read("tiny/tokenizer.json"))
+        tokenizer["model"]["vocab"]["abc"] = 300
+        self.write("tiny/tokenizer.json", json.dumps(tokenizer))
+        for more in ([], ["--stages", "2"]):
+            self.assertEqual(self.complaint_of("generate", "--model", "hf:tiny", "--prompt", "x", *more),
+                             "tiny: the tokenizer has ids up to 300, and the vocabulary of the model has "
+                             "256 entries: pass the tokenizer of this model")
+
+
+@unittest.skipUnless(os.path.exists(torch_python.SMOLLM2), "no SmolLM2: see the test hf.packages")
+class SmolLM2(ProgramRuns):
+    model = ["--model", "hf:" + os.path.abspath(torch_python.SMOLLM2)]
+
+    def test_the_greedy_continuation_is_that_of_transformers(self):
+        self.assertEqual(self.output_of("generate", *self.model, "--stages", "2", "--prompt", "The capital of France is",
+                                        "--tokens", "40", "--greedy"),
+                         " Paris.\n\nThe answer is: 2018-01-22 12:12:53.\n")
+
+    def test_perplexity_is_that_of_transformers(self):
+        with open(os.path.join(HERE, "..", "..", "data", "text", "tinyshakespeare.txt")) as file:
+            text = file.read(2000)
+        self.write("play.txt", text)
+        self.output_of("tokenize", *self.model, "--output", "play.tokens", "play.txt")
+        self.output_of("evaluate", *self.model, "--stages", "2", "--data", "play.tokens", "--context", "128",
+                       "--batch-size", "4", "--json", "out.json")
+        wanted = transformers("perplexity", torch_python.SMOLLM2, text, 128)
+        self.assertAlmostEqual(json.loads(self.read("out.json"))["perplexity"] / wanted, 1, delta=1e-5)
+
 
 if __name__ == "__main__":
-    program_runs.PROGRAM = os.path.abspath(sys.argv[1])
-    program_runs.DATA = os.path.abspath(sys.argv[2])
-    program_runs.MPIRUN = sys.argv[4] if len(sys.argv) > 4 else ""
-    PYTHON = os.path.join(os.path.abspath(sys.argv[3]), "hf", "venv", "bin", "python")
-    if not os.path.exists(PYTHON):
-        print(f"no {PYTHON}: run tools/fetch_smollm2.py", file=sys.stderr)
-        sys.exit(77)
-    unittest.main(argv=sys.argv[:1])
+    program_runs.main()

@@ -8,11 +8,11 @@ namespace penstock::test {
 
 inline constexpr std::int64_t tiny_vocabulary = 61;
 
-/// By the name of the configuration. All have three blocks, a context of 48 tokens and no dropout.
+/// By the name of the configuration. All have three blocks, a context of 96 tokens and no dropout.
 inline const std::map<std::string, std::string>& tiny_configs() {
   static const std::string sizes =
       R"("vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
-         "intermediate_size": 48, "max_position_embeddings": 48, )";
+         "intermediate_size": 48, "max_position_embeddings": 96, )";
   static const std::map<std::string, std::string> all{
       {"llama", "{" + sizes + R"("architectures": ["LlamaForCausalLM"], "num_key_value_heads": 2,
          "pad_token_id": 2, "tie_word_embeddings": true, "rope_theta": 10000.0})"},
@@ -32,7 +32,7 @@ inline const std::map<std::string, std::string>& tiny_configs() {
          "full_attention": {"rope_type": "linear", "rope_theta": 50000.0, "factor": 8.0},
          "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}})"},
       {"gpt2", R"({"architectures": ["GPT2LMHeadModel"], "vocab_size": 61, "n_embd": 32, "n_layer": 3, "n_head": 4,
-         "n_positions": 48, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
+         "n_positions": 96, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
          "scale_attn_by_inverse_layer_idx": true})"},
       {"gpt_neox", "{" + sizes + R"("architectures": ["GPTNeoXForCausalLM"], "rotary_pct": 0.5,
          "use_parallel_residual": true})"},
