@@ -48,6 +48,8 @@ void check(const GenerateFlags& flags) {
   require<ConfigError>(flags.chat || !flags.raw, "--raw without --chat: leave it out, a --prompt is not changed");
   for (const std::string& prompt : flags.prompts)
     require<ConfigError>(!prompt.empty(), "an empty prompt: pass at least one character to start with");
+  require<ConfigError>(flags.tokens >= 0, "--tokens ", flags.tokens, ": pass 0 or more");
+  penstock::check(flags.sampling);
   if (!flags.json.empty()) require_place_for(flags.json);
 }
 
@@ -97,12 +99,12 @@ std::optional<std::string> next_line(const World& world, std::uint64_t turn) {
 /// Continues texts, and shows them on the main process while they grow.
 class Writer {
  public:
-  Writer(const GenerateFlags& flags, Pipeline& pipeline, const hf::CausalLm& model, const Tokenizer& tokenizer)
+  Writer(const GenerateFlags& flags, Pipeline& pipeline, const Tokenizer& tokenizer)
       : flags_(flags),
         tokenizer_(tokenizer),
         is_shown_(pipeline.world().is_main() && flags.json != "-"),
         generator_(pipeline, {.tokens = flags.tokens,
-                              .context = model.config().context,
+                              .context = context_of(flags.job.network),
                               .at_context_end = ContextEnd::stop,
                               .sampling = flags.sampling,
                               .seed = flags.job.pipeline.seed,
@@ -181,20 +183,22 @@ int generate(GenerateFlags flags) {
   if (sessions == 0) sessions = sessions_for(flags.prompts.size());
   const std::string directory = *hf_directory(flags.job.network);
   const auto tokenizer = Tokenizer::load(directory);
-  tokenizer->require_fits(hf::read_config(directory).vocabulary);
+  const hf::Config config = hf::read_config(directory);
+  tokenizer->require_fits(config.vocabulary);
   if (flags.chat && !flags.raw) (void)render_chat(*tokenizer, {{"user", "?"}});  // throws for an unknown template
   std::vector<Tokens> prompts;  // a chat encodes each message in its turn
   if (!flags.chat)
     for (const std::string& prompt : flags.prompts) prompts.push_back(tokenizer->encode(prompt));
 
+  ModelFlags& network = flags.job.network;
+  const auto sample = [&, trained = network] { return random_batch(trained, sessions, flags.job.pipeline.seed); };
+  if (!network.context) network.context = config.context;
   Job job(flags.job, Use::forward);
-  const auto sample = [&] { return random_batch(flags.job.network, sessions, flags.job.pipeline.seed); };
   const auto pipeline = job.make_pipeline({.sample = sample});
-  const auto& model = dynamic_cast<const hf::CausalLm&>(job.network());
   const World& world = job.world();
   if (world.is_main()) log(LogLevel::info, say(describe(flags.job.network), ": ", world.describe()));
 
-  Writer writer(flags, *pipeline, model, *tokenizer);
+  Writer writer(flags, *pipeline, *tokenizer);
   if (flags.chat)
     chat(writer, flags, *tokenizer, world);
   else
