@@ -122,9 +122,12 @@ class Directories(ProgramRuns):
             models += [f"{self.path(model)}+{self.path(run, 'peft')}", self.path(run, "hf")]
             ours += [self.logits("--model", f"hf:{model}", "--adapter", f"{run}/peft"),
                      self.logits("--model", f"hf:{run}/hf")]
-        for name, mine, theirs in zip(models, ours, transformers("logits", models), strict=True):
+        theirs = transformers("logits", models)
+        for i, name in enumerate(models):
             with self.subTest(model=name):
-                self.assert_close(mine, theirs)
+                self.assert_close(ours[i], theirs[i])
+                if i % 2 == 0 and i > 0:  # the merged model
+                    self.assert_close(theirs[i], theirs[i - 1])
         # A file of the adapters takes the other weights from the model's directory.
         self.output_of("checkpoint", "export", "run-2", "--output", "adapters.safetensors")
         self.assertLess(os.path.getsize(self.path("adapters.safetensors")), 20_000)
