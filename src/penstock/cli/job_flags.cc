@@ -135,8 +135,7 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   const auto add = [&](CLI::Option* option) { in_plan.push_back(option); };
   add(where
           ->add_option("--stages", world.stages,
-                       "pipeline ranks p; auto: as many as there are processes, divided by --replicas, so that a job "
-                       "that torchrun restarts with fewer processes goes on")
+                       "pipeline ranks p; auto: as many as there are processes, divided by --replicas")
           ->transform(CLI::Validator(auto_is_zero, ""))
           ->capture_default_str());
   add(where

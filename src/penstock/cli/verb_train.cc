@@ -379,13 +379,14 @@ void add_train(CLI::App& app, int& exit_code) {
                                {"off", LogLevel::off}},
              "level of the messages on standard error");
   verb->add_flag("--verbose", flags->verbose, "print the number of parameters of each rank");
-  verb->add_option("--save-weights", flags->save_weights,
-                   "at the end, write the weights as a .safetensors file; so without --checkpoint, too, when "
-                   "SIGTERM, SIGINT or SIGUSR1 ends the training after its step (a second signal ends it at once)");
+  verb->add_option(
+      "--save-weights", flags->save_weights,
+      "write the weights as a .safetensors file at the end and, without --checkpoint, when SIGTERM, SIGINT "
+      "or SIGUSR1 ends the training");
   verb->add_flag(
       "--trained-only", flags->trained_only,
-      "checkpoints and --save-weights without frozen parameters; --resume then takes these from --weights or, "
-      "without it, from --seed");
+      "checkpoints and --save-weights without frozen parameters; --resume takes these from --weights, or as the model "
+      "begins");
   verb->add_option("--json", flags->json, "one JSON object a line for every step, to this file or - (stdout)");
   verb->add_option("--tensorboard", flags->tensorboard,
                    "write the same numbers as an event file for TensorBoard into this directory");
