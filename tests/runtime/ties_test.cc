@@ -153,6 +153,39 @@ TEST(Ties, and_replicas_allow_optimisers_that_change_gradients_in_place) {
     expect_same(train_decaying(one, false), train_decaying(one, true), one.name());
 }
 
+/// A table whose gradient travels in five pieces (rank/gradient_reducer.cc).
+struct LargeTable : Cell {
+  static constexpr std::int64_t rows = 2500, width = 2048;
+  Layer embedding = add("embedding", [] { return torch::nn::Embedding(rows, width); });
+  std::vector<Layer> norms;
+  Layer head = add("head", [] { return torch::nn::Linear(torch::nn::LinearOptions(width, rows).bias(false)); });
+
+  LargeTable() {
+    for (int i = 0; i < 4; ++i)
+      norms.push_back(add(say("norm", i), [] { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})); }));
+    head.tie("weight", embedding, "weight");
+  }
+  Value forward(Value x) override {
+    x = embedding(x);
+    for (const Layer& norm : norms) x = tanh(norm(x));
+    return head(x);
+  }
+};
+
+TEST(Ties, of_several_pieces_are_bitwise_the_same) {
+  const auto train_large = [](const TiedCase& one) {
+    PipelineOf<LargeTable> pipeline({.stages = one.stages, .replicas = one.replicas}, options_of(one), adam());
+    const torch::Tensor tokens = torch::arange(12) * 227 % LargeTable::rows;
+    return train(pipeline, tokens, (tokens + 1) % LargeTable::rows);
+  };
+  const Trained alone = train_large({.clip_norm = 0.1});
+  for (const TiedCase& one : {TiedCase{.stages = 2, .clip_norm = 0.1}, TiedCase{.stages = 4, .clip_norm = 0.1},
+                              TiedCase{.schedule = "zb-v", .stages = 2, .clip_norm = 0.1}})
+    expect_same(alone, train_large(one), one.name());
+  expect_same(train_large({.replicas = 2, .micro_batches = 2}),
+              train_large({.stages = 3, .replicas = 2, .micro_batches = 2}), "p 3 d 2");
+}
+
 TEST(Ties, are_saved_once) {
   const auto state = train_tied({.stages = 4}).state;
   EXPECT_TRUE(state.contains("embedding.table"));

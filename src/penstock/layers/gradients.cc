@@ -99,15 +99,17 @@ std::int64_t Gradients::waiting_bytes() const {
   return bytes;
 }
 
-Tensors Gradients::sum_uses() const {
+Tensors Gradients::sum_uses(Summing summing) const {
   const torch::NoGradGuard no_grad;
   Tensors sums;
   for (const TrainedParameter& parameter : parameters_) {
     torch::Tensor sum;
     for (std::size_t use : parameter.uses) {
       if (!written_[use] || parameter.all_uses.is_tied()) continue;
-      // Not in place: gradients of further batches may be added to the buffers.
-      sum = sum.defined() ? sum + buffers_[use] : buffers_[use];
+      if (!sum.defined())
+        sum = buffers_[use];
+      else
+        sum = summing == Summing::in_buffers ? sum.add_(buffers_[use]) : sum + buffers_[use];
     }
     sums.push_back(std::move(sum));
   }

@@ -57,9 +57,11 @@ class Gradients {
 
   /// The accumulated gradient of one use; undefined if nothing was added. Shares the buffer's memory.
   torch::Tensor of_use(std::size_t use) const { return written_[use] ? buffers_[use] : torch::Tensor(); }
-  /// By parameter: the sum over its uses, in graph order. Undefined if nothing was added, and for tied parameters,
-  /// whose other uses are on other stages.
-  Tensors sum_uses() const;
+  /// Whether sums over uses may overwrite the gradients of single uses.
+  enum class Summing { apart, in_buffers };
+  /// By parameter: the sum over its uses, in graph order; it may share a buffer's memory. Undefined if nothing was
+  /// added, and for tied parameters, whose other uses are on other stages.
+  Tensors sum_uses(Summing summing) const;
 
  private:
   std::vector<TrainedParameter> parameters_;

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <compare>
-#include <set>
 #include <string_view>
 #include <utility>
 
 #include "penstock/base/device_copy.h"
 #include "penstock/base/split.h"
+#include "penstock/rank/shared_parameters.h"
 #include "penstock/transport/records.h"
 
 namespace penstock::rank {
@@ -17,29 +17,6 @@ namespace {
 torch::Tensor as_real(const torch::Tensor& tensor) {
   return tensor.is_complex() ? torch::view_as_real(tensor.resolve_conj()) : tensor;
 }
-
-/// What a message between replicas contains. `state` and `buffers` are counted separately.
-enum class Phase : std::int32_t { parts, sums, state, buffers };
-
-/// The replicas of a stage of this rank. `round`: the step, or a counter of other operations.
-struct ReplicaGroup {
-  const StagePlacement& placement;
-  StageId stage;
-  Traffic traffic;
-  std::uint64_t round;
-
-  int count() const { return placement.context().replicas; }
-  Replica own() const { return placement.replica(); }
-  Tag tag(Phase phase) const {
-    return {placement.pipeline(), traffic, round, stage.value(), static_cast<std::int32_t>(phase), -1};
-  }
-  void send(Replica to, Phase phase, Message message) const {
-    placement.endpoint().send(placement.holder_of(stage, to), tag(phase), std::move(message));
-  }
-  Message receive(Replica from, Phase phase, const char* what) const {
-    return placement.endpoint().receive(placement.holder_of(stage, from), tag(phase), what);
-  }
-};
 
 /// Returns the sums over the replicas of each tensor of `own`; undefined where it is undefined on all replicas. `like`
 /// has the tensors' shapes and types, because some of `own` may be undefined. Each replica sums an equal part of the
@@ -103,161 +80,131 @@ Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const T
   return result;
 }
 
-/// Overwrites `values`, the same tensors on every replica, with those of replica 0. Called on every replica; replica 0
-/// sends and does not wait. `waiting_for` names the awaited message in errors.
-void copy_from_first(const ReplicaGroup& group, Phase phase, const Tensors& values, const char* waiting_for) {
-  if (values.empty()) return;
-  if (group.own() != Replica(0)) {
-    const Message message = group.receive(Replica(0), phase, waiting_for);
-    for (std::size_t i = 0; i < values.size(); ++i) torch::Tensor(values[i]).copy_(message.payloads[i].tensor);
-    return;
-  }
-  for (Replica r(1); r.value() < group.count(); r = r.next()) {
-    Message message;
-    for (const torch::Tensor& value : values) message.payloads.push_back({value.detach().clone(), false});
-    group.send(r, phase, std::move(message));
-  }
+// The gradients of tied parameters travel in pieces of some rows: tied parameters are large, so that second copies of
+// their gradients would be a noticeable part of a rank's memory. The sums are made in the gradients' own memory.
+constexpr std::int64_t piece_elements = 1 << 20;
+/// How many pieces a stage sends before it receives the total of the first.
+constexpr int pieces_ahead = 2;
+
+std::int64_t rows_of_piece(const torch::Tensor& tensor) {
+  const std::int64_t row = tensor.numel() / std::max<std::int64_t>(1, tensor.size(0));
+  return std::max<std::int64_t>(1, piece_elements / std::max<std::int64_t>(1, row));
 }
 
-enum class Content : std::int32_t { uses, totals, values };
+int pieces_in(const torch::Tensor& tensor) {
+  if (tensor.dim() == 0) return 1;
+  const std::int64_t rows = rows_of_piece(tensor);
+  return static_cast<int>(std::max<std::int64_t>(1, (tensor.size(0) + rows - 1) / rows));
+}
 
-struct Way {
-  StageId from;
-  StageId to;
-  Content content;
-};
+/// A view; undefined where `tensor` is.
+torch::Tensor piece_of(const torch::Tensor& tensor, int piece) {
+  if (!tensor.defined() || tensor.dim() == 0) return tensor;
+  const std::int64_t rows = rows_of_piece(tensor), begin = piece * rows;
+  return tensor.narrow(0, begin, std::min(rows, tensor.size(0) - begin));
+}
 
-/// The way of messages about tied parameters between the stages of one pipeline replica.
-struct TieRoute {
-  const StagePlacement& placement;
-  std::uint64_t round = 0;  // the step; for values a counter of their synchronisations
-
-  Tag tag(const Way& way) const {
-    const Traffic traffic = way.content == Content::values ? Traffic::tied_values : Traffic::ties;
-    const auto content = static_cast<std::int32_t>(way.content);
-    return {placement.pipeline(), traffic, round, way.from.value(), way.to.value(), content};
-  }
-  void send(const Way& way, Message message) const {
-    placement.endpoint().send(placement.holder_of(way.to), tag(way), std::move(message));
-  }
-  Message receive(const Way& way, const char* what) const {
-    return placement.endpoint().receive(placement.holder_of(way.from), tag(way), what);
-  }
-};
-
-/// The indices of the tied parameters among `items` (TrainedParameter or Stage::Held) that stage `owner` owns and stage
-/// `user` uses, in the order of their names, so that both stages use the same order.
-template <class Items>
-std::vector<std::size_t> shared(const Items& items, StageId owner, StageId user) {
-  std::map<std::string, std::size_t> by_name;
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    const ParameterUses& all_uses = items[i].all_uses;
-    if (!all_uses.list.empty() && all_uses.owner() == owner && all_uses.are_on(user)) by_name[items[i].name] = i;
-  }
-  std::vector<std::size_t> indices;
-  for (const auto& [name, index] : by_name) indices.push_back(index);
+/// shared(), without the parameters that have fewer pieces.
+std::vector<std::size_t> shared_pieces(const layers::Gradients& gradients, const Way& way) {
+  const auto& parameters = gradients.parameters();
+  const bool is_to_owner = way.content == Content::uses;
+  auto indices = shared(parameters, is_to_owner ? way.to : way.from, is_to_owner ? way.from : way.to);
+  std::erase_if(indices, [&](std::size_t i) { return pieces_in(parameters[i].value) <= way.piece; });
   return indices;
 }
 
-/// The other stages that share parameters among `items` with `stage`: with `is_owner` the users of those that `stage`
-/// owns, otherwise the owners of the others.
-template <class Items>
-std::set<StageId> partners(const Items& items, StageId stage, bool is_owner) {
-  std::set<StageId> found;
-  for (const auto& item : items) {
-    if (item.all_uses.list.empty()) continue;
-    const StageId owner = item.all_uses.owner();
-    if ((owner == stage) != is_owner) continue;
-    found.insert(owner);
-    if (is_owner)
-      for (const ParameterUse& use : item.all_uses.list) found.insert(use.stage);
-  }
-  found.erase(stage);
-  return found;
-}
-
-/// Sends the gradient of every use of `stage` to the parameter's owner stage, where that is another stage.
-void send_uses(const TieRoute& route, const Stage& stage) {
+/// Sends a piece of the gradient of every use of `stage` to the parameter's owner stage, if that is another stage.
+void send_uses(const TieRoute& route, const Stage& stage, int piece) {
   const layers::Gradients& gradients = stage.gradients();
   for (const StageId owner : partners(gradients.parameters(), stage.id(), false)) {
+    const Way way{stage.id(), owner, Content::uses, piece};
     Message message;
-    for (std::size_t i : shared(gradients.parameters(), owner, stage.id()))
-      for (std::size_t use : gradients.parameters()[i].uses) message.payloads.push_back({gradients.of_use(use), false});
-    route.send({stage.id(), owner, Content::uses}, std::move(message));
+    for (std::size_t i : shared_pieces(gradients, way))
+      for (std::size_t use : gradients.parameters()[i].uses)
+        message.payloads.push_back({piece_of(gradients.of_use(use), piece), false});
+    if (!message.payloads.empty()) route.send(way, std::move(message));
   }
 }
 
-/// By parameter of `stage`: the sum over all uses in graph order, for tied parameters that this stage owns; undefined
-/// for the others, and where no use has a gradient. Waits for the uses of other stages.
-Tensors sum_tied(const TieRoute& route, const Stage& stage) {
-  const torch::NoGradGuard no_grad;
+/// The memory for the total of a tied parameter: that of the stage's first gradient of it, which is used up.
+torch::Tensor memory_for_total(const layers::Gradients& gradients, const layers::TrainedParameter& parameter) {
+  for (const std::size_t use : parameter.uses)
+    if (const torch::Tensor own = gradients.of_use(use); own.defined()) return own;
+  return torch::empty_like(parameter.value);
+}
+
+/// Writes a piece into `total`, which is undefined before the first one.
+void put_piece(const torch::Tensor& value, int piece, const layers::Gradients& gradients,
+               const layers::TrainedParameter& parameter, torch::Tensor& total) {
+  if (!value.defined()) return;
+  if (!total.defined()) total = memory_for_total(gradients, parameter);
+  const torch::Tensor into = piece_of(total, piece);
+  if (!value.is_alias_of(into)) into.copy_(value);
+}
+
+/// By parameter of `stage`: a piece of the sum over all uses in graph order, for tied parameters that this stage owns;
+/// undefined for the others, and if no use has a gradient. A sum that begins with a use of this stage is made in the
+/// memory of that use's gradient. Waits for the uses of other stages.
+Tensors sum_uses_of_all(const TieRoute& route, const Stage& stage, int piece) {
   const layers::Gradients& gradients = stage.gradients();
   const auto& parameters = gradients.parameters();
   std::map<std::pair<std::size_t, StageId>, Tensors> gathered;  // by parameter and stage: one per use
   for (const StageId user : partners(parameters, stage.id(), true)) {
-    const Message message = route.receive({user, stage.id(), Content::uses}, "the gradients of tied parameters");
+    const Way way{user, stage.id(), Content::uses, piece};
+    const std::vector<std::size_t> indices = shared_pieces(gradients, way);
+    if (indices.empty()) continue;
+    const Message message = route.receive(way, "the gradients of tied parameters");
     auto payload = message.payloads.begin();
-    for (std::size_t i : shared(parameters, stage.id(), user))
+    for (std::size_t i : indices)
       for (const ParameterUse& use : parameters[i].all_uses.list)
         if (use.stage == user)
           gathered[{i, user}].push_back(to_device((payload++)->tensor, parameters[i].value.device()));
   }
   Tensors sums(parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!parameters[i].all_uses.is_tied() || parameters[i].all_uses.owner() != stage.id()) continue;
-    for (std::size_t use : parameters[i].uses) gathered[{i, stage.id()}].push_back(gradients.of_use(use));
+    const ParameterUses& all_uses = parameters[i].all_uses;
+    if (!all_uses.is_tied() || all_uses.owner() != stage.id() || pieces_in(parameters[i].value) <= piece) continue;
+    for (std::size_t use : parameters[i].uses)
+      gathered[{i, stage.id()}].push_back(piece_of(gradients.of_use(use), piece));
     std::map<StageId, std::size_t> next;
-    for (const ParameterUse& use : parameters[i].all_uses.list) {
+    for (const ParameterUse& use : all_uses.list) {
       const torch::Tensor& one = gathered[{i, use.stage}][next[use.stage]++];
       if (!one.defined()) continue;
-      sums[i] = sums[i].defined() ? sums[i].add_(one) : one.clone();
+      if (!sums[i].defined())
+        sums[i] = use.stage == stage.id() ? one : one.clone();  // what is received must not change
+      else
+        sums[i].add_(one);
     }
   }
   return sums;
 }
 
-/// Sends `totals`, by parameter, to the other stages that use the parameters.
-void send_totals(const TieRoute& route, const Stage& stage, const Tensors& totals) {
-  const auto& parameters = stage.gradients().parameters();
-  for (const StageId user : partners(parameters, stage.id(), true)) {
+/// Sends a piece of `totals`, by parameter, to the other stages that use the parameters.
+void send_totals(const TieRoute& route, const Stage& stage, int piece, const Tensors& totals) {
+  const layers::Gradients& gradients = stage.gradients();
+  for (const StageId user : partners(gradients.parameters(), stage.id(), true)) {
+    const Way way{stage.id(), user, Content::totals, piece};
     Message message;
     // Copies, because optimisers and hooks may change gradients in place, and what is sent must not change.
-    for (std::size_t i : shared(parameters, stage.id(), user))
-      message.payloads.push_back({totals[i].defined() ? totals[i].clone() : totals[i], false});
-    route.send({stage.id(), user, Content::totals}, std::move(message));
+    for (std::size_t i : shared_pieces(gradients, way))
+      message.payloads.push_back({totals[i].defined() ? piece_of(totals[i], piece).clone() : totals[i], false});
+    if (!message.payloads.empty()) route.send(way, std::move(message));
   }
 }
 
-/// Receives the totals of parameters that other stages own into `totals`. Waits.
-void receive_totals(const TieRoute& route, const Stage& stage, Tensors& totals) {
-  const auto& parameters = stage.gradients().parameters();
+/// Receives a piece of the totals of parameters that other stages own into `totals`. Waits.
+void receive_totals(const TieRoute& route, const Stage& stage, int piece, Tensors& totals) {
+  const layers::Gradients& gradients = stage.gradients();
+  const auto& parameters = gradients.parameters();
   for (const StageId owner : partners(parameters, stage.id(), false)) {
-    const Message message = route.receive({owner, stage.id(), Content::totals}, "the sums of tied parameters");
+    const Way way{owner, stage.id(), Content::totals, piece};
+    const std::vector<std::size_t> indices = shared_pieces(gradients, way);
+    if (indices.empty()) continue;
+    const Message message = route.receive(way, "the sums of tied parameters");
     auto payload = message.payloads.begin();
-    for (std::size_t i : shared(parameters, owner, stage.id()))
-      totals[i] = to_device((payload++)->tensor, parameters[i].value.device());
-  }
-}
-
-/// The same for values, including frozen ones: the owner sends them to the other stages that use them.
-void send_values(const TieRoute& route, const Stage& stage) {
-  for (const StageId user : partners(stage.state(), stage.id(), true)) {
-    Message message;
-    for (std::size_t i : shared(stage.state(), stage.id(), user))
-      message.payloads.push_back({stage.state()[i].value.detach().clone(), false});
-    route.send({stage.id(), user, Content::values}, std::move(message));
-  }
-}
-
-void receive_values(const TieRoute& route, const Stage& stage) {
-  const torch::NoGradGuard no_grad;
-  for (const StageId owner : partners(stage.state(), stage.id(), false)) {
-    const Message message = route.receive({owner, stage.id(), Content::values}, "the values of tied parameters");
-    auto payload = message.payloads.begin();
-    for (std::size_t i : shared(stage.state(), owner, stage.id())) {
-      torch::Tensor value = stage.state()[i].value;
-      value.copy_((payload++)->tensor);
-    }
+    for (std::size_t i : indices)
+      put_piece(to_device((payload++)->tensor, parameters[i].value.device()), piece, gradients, parameters[i],
+                totals[i]);
   }
 }
 
@@ -304,8 +251,13 @@ void GradientReducer::clear() {
 
 Tensors& GradientReducer::gradients_of(const Stage& stage) {
   const auto [known, is_new] = gradients_.try_emplace(stage.id());
-  if (is_new) known->second = stage.gradients().sum_uses();
+  if (is_new) known->second = stage.gradients().sum_uses(layers::Gradients::Summing::in_buffers);
   return known->second;
+}
+
+Tensors GradientReducer::gradients_so_far(const Stage& stage) const {
+  const auto known = gradients_.find(stage.id());
+  return known == gradients_.end() ? stage.gradients().sum_uses(layers::Gradients::Summing::apart) : known->second;
 }
 
 Tensors GradientReducer::take(const Stage& stage) {
@@ -314,45 +266,61 @@ Tensors GradientReducer::take(const Stage& stage) {
   return gradients;
 }
 
-// Replaces the gradients with the indices `chosen` by their sums over the replicas. `gradients` are by parameter of
-// `stage`.
-void GradientReducer::sum_replicas(const Stage& stage, Traffic traffic, const std::vector<std::size_t>& chosen,
-                                   Tensors& gradients) {
-  Tensors own, like;
-  for (const std::size_t i : chosen) {
-    own.push_back(gradients[i]);
-    like.push_back(stage.gradients().parameters()[i].value);
-  }
-  Tensors sums = sum_over_replicas({placement_, stage.id(), traffic, step_}, own, like);
-  for (std::size_t k = 0; k < chosen.size(); ++k) gradients[chosen[k]] = std::move(sums[k]);
-}
-
 void GradientReducer::reduce(const Stage& stage) {
   const auto& parameters = stage.gradients().parameters();
-  send_uses({placement_, step_}, stage);
-  std::vector<std::size_t> untied;
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (!parameters[i].all_uses.is_tied()) untied.push_back(i);
-  // gradients_of() may be set already: local_gradients() sums the uses.
-  sum_replicas(stage, Traffic::reduce, untied, gradients_of(stage));
+  for (int piece = 0; piece < pieces_ahead; ++piece) send_uses({placement_, step_}, stage, piece);
   ties_pending_ = true;
+  std::vector<std::size_t> untied;
+  Tensors own, like;
+  Tensors& gradients = gradients_of(stage);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].all_uses.is_tied()) continue;
+    untied.push_back(i);
+    own.push_back(gradients[i]);
+    like.push_back(parameters[i].value);
+  }
+  Tensors sums = sum_over_replicas({placement_, stage.id(), Traffic::reduce, step_}, own, like);
+  for (std::size_t k = 0; k < untied.size(); ++k) gradients[untied[k]] = std::move(sums[k]);
 }
 
+// In each round all stages of this rank sum and send before any waits for the totals of others, and what a stage waits
+// for was sent in this round or an earlier one: no order of the stages can deadlock.
 void GradientReducer::finish_ties() {
   if (!std::exchange(ties_pending_, false)) return;
+  const torch::NoGradGuard no_grad;
   const TieRoute route{placement_, step_};
-  for (const auto& stage : stages_) {
-    const auto& parameters = stage->gradients().parameters();
-    Tensors totals = sum_tied(route, *stage);
-    std::vector<std::size_t> owned_here;
-    for (std::size_t i = 0; i < parameters.size(); ++i)
-      if (parameters[i].all_uses.is_tied() && parameters[i].all_uses.owner() == stage->id()) owned_here.push_back(i);
-    if (owned_here.empty()) continue;
-    sum_replicas(*stage, Traffic::ties, owned_here, totals);
-    for (const std::size_t i : owned_here) gradients_[stage->id()][i] = totals[i];
-    send_totals(route, *stage, totals);
+  int pieces = 0;
+  for (const auto& stage : stages_)
+    for (const layers::TrainedParameter& parameter : stage->gradients().parameters())
+      if (parameter.all_uses.is_tied()) pieces = std::max(pieces, pieces_in(parameter.value));
+  for (int piece = 0; piece < pieces; ++piece) {
+    for (const auto& stage : stages_) sum_tied(*stage, piece);
+    for (const auto& stage : stages_) {
+      receive_totals(route, *stage, piece, gradients_of(*stage));
+      send_uses(route, *stage, piece + pieces_ahead);
+    }
   }
-  for (const auto& stage : stages_) receive_totals(route, *stage, gradients_[stage->id()]);
+}
+
+void GradientReducer::sum_tied(const Stage& stage, int piece) {
+  const TieRoute route{placement_, step_};
+  const auto& parameters = stage.gradients().parameters();
+  const Tensors sums = sum_uses_of_all(route, stage, piece);
+  std::vector<std::size_t> owned;
+  Tensors own, like;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const ParameterUses& all_uses = parameters[i].all_uses;
+    if (!all_uses.is_tied() || all_uses.owner() != stage.id() || pieces_in(parameters[i].value) <= piece) continue;
+    owned.push_back(i);
+    own.push_back(sums[i]);
+    like.push_back(piece_of(parameters[i].value, piece));
+  }
+  if (owned.empty()) return;
+  const Tensors totals = sum_over_replicas({placement_, stage.id(), Traffic::ties, step_, piece}, own, like);
+  Tensors& gradients = gradients_of(stage);
+  for (std::size_t k = 0; k < owned.size(); ++k)
+    put_piece(totals[k], piece, stage.gradients(), parameters[owned[k]], gradients[owned[k]]);
+  send_totals(route, stage, piece, gradients);
 }
 
 void GradientReducer::divide(double divisor) {
@@ -404,59 +372,6 @@ torch::Tensor GradientReducer::norm(c10::Device device) {
   }
   const Message total = endpoint.receive(at(Rank(0)), tag(false, placement_.rank()), "the gradient norm");
   return to_device(total.payloads.front().tensor, device);
-}
-
-void StateCopies::share_buffers(const StepJob& job) {
-  if (job.training) buffers_differ_ = true;
-  if (job.training || !std::exchange(buffers_differ_, false)) return;
-  const torch::NoGradGuard no_grad;
-  for (const auto& stage : stages_) {
-    Tensors buffers;
-    for (const Stage::Held& held : stage->state())
-      if (held.all_uses.list.empty()) buffers.push_back(held.value);
-    copy_from_first({placement_, stage->id(), Traffic::control, job.step}, Phase::buffers, buffers,
-                    "the buffers of replica 0");
-  }
-}
-
-Tensors StateCopies::buffers() const {
-  Tensors buffers;
-  for (const auto& stage : stages_)
-    for (const Stage::Held& held : stage->state())
-      if (held.is_buffer()) buffers.push_back(held.value);
-  return buffers;
-}
-
-void StateCopies::keep_buffers(const StepJob& job) {
-  are_kept_ = job.training && job.part == StepPart::whole;
-  if (!are_kept_) return;
-  const torch::NoGradGuard no_grad;
-  const Tensors now = buffers();
-  if (kept_.empty())
-    for (const torch::Tensor& buffer : now) kept_.push_back(torch::empty_like(buffer));
-  for (std::size_t i = 0; i < now.size(); ++i) kept_[i].copy_(now[i]);
-}
-
-void StateCopies::restore_buffers() {
-  if (!are_kept_) return;
-  const torch::NoGradGuard no_grad;
-  const Tensors now = buffers();
-  for (std::size_t i = 0; i < now.size(); ++i) torch::Tensor(now[i]).copy_(kept_[i]);
-}
-
-void StateCopies::synchronise(std::uint64_t round) {
-  const torch::NoGradGuard no_grad;
-  const TieRoute route{placement_, round};
-  if (placement_.replica() == Replica(0)) {
-    for (const auto& stage : stages_) send_values(route, *stage);
-    for (const auto& stage : stages_) receive_values(route, *stage);
-  }
-  for (const auto& stage : stages_) {
-    Tensors values;
-    for (const Stage::Held& held : stage->state()) values.push_back(held.value);
-    copy_from_first({placement_, stage->id(), Traffic::control, round}, Phase::state, values,
-                    "the parameters of replica 0");
-  }
 }
 
 }  // namespace penstock::rank

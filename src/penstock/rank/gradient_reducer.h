@@ -1,5 +1,4 @@
-// What the stages of several ranks and replicas that hold the same parameters exchange: gradients, which are summed
-// over all uses and replicas and measured, and values, which are copied.
+// Sums gradients over the stages and replicas that hold the same parameters, and measures them.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +12,9 @@
 namespace penstock::rank {
 
 /// The gradients of a rank's stages on their way to the update. The owner stage of a tied parameter sums the gradients
-/// of all uses and sends the total to the other stages. Used on its rank's thread. Sending never blocks, and each rank
-/// sends all its messages before it waits, so that no order of the ranks' instructions can deadlock. The waits are
-/// where the schedule places REDUCE, NORM and STEP.
+/// of all uses and sends the total to the other stages. Used on its rank's thread. It waits where the schedule places
+/// REDUCE, NORM and STEP. Sending never blocks. For replicas, each rank sends all its messages before it waits; ties end
+/// after the REDUCE of all stages (finish_ties()). So no order of the ranks' instructions can deadlock.
 class GradientReducer {
  public:
   /// `placement` and `stages` must outlive it.
@@ -27,15 +26,17 @@ class GradientReducer {
   void clear();
 
   /// By parameter of `stage`: summed over its uses on the stage, and after REDUCE over ties and replicas. Undefined for
-  /// a parameter without a gradient.
+  /// a parameter without a gradient. Uses up the stage's gradients: to be called after the last batch of a step.
   Tensors& gradients_of(const Stage& stage);
+  /// The same, if further batches may add gradients.
+  Tensors gradients_so_far(const Stage& stage) const;
   /// Removes and returns them.
   Tensors take(const Stage& stage);
 
   /// REDUCE: sends the uses of tied parameters to their owners, and sums all other gradients over the replicas.
   void reduce(const Stage& stage);
-  /// Receives the sums of tied parameters, where a REDUCE has sent some. All stages of this rank that own parameters
-  /// sum and send before any stage waits for the totals of others.
+  /// Sums tied parameters over their uses, if a REDUCE has begun to; to be called after the REDUCE of all stages of this
+  /// rank.
   void finish_ties();
   /// Divides all gradients.
   void divide(double divisor);
@@ -44,42 +45,14 @@ class GradientReducer {
   torch::Tensor norm(c10::Device device);
 
  private:
-  void sum_replicas(const Stage& stage, Traffic traffic, const std::vector<std::size_t>& chosen, Tensors& gradients);
+  /// A piece of the totals of the tied parameters that `stage` owns: receives, sums and sends.
+  void sum_tied(const Stage& stage, int piece);
 
   const StagePlacement& placement_;
   const RankStages& stages_;
   std::uint64_t step_ = 0;                // part of message tags
   std::map<StageId, Tensors> gradients_;  // by stage: per parameter
   bool ties_pending_ = false;             // REDUCE has sent uses of tied parameters; finish_ties() must receive totals
-};
-
-/// Copies of parameters and buffers: those on several stages and replicas, which have to be equal, and those from
-/// before a step. Used on its rank's thread.
-class StateCopies {
- public:
-  /// `placement` and `stages` must outlive it.
-  StateCopies(const StagePlacement& placement, const RankStages& stages) : placement_(placement), stages_(stages) {}
-
-  /// Replica 0's owner stage sends the value of each parameter to the other stages that use it, and replica 0 sends
-  /// parameters and buffers to the other replicas. `round` differs for each call. Called on every rank.
-  void synchronise(std::uint64_t round);
-  /// To be called before each job. Before an evaluation or inference that follows training, copies the buffers of
-  /// replica 0 to the other replicas, as a saved model has them. Called on every rank.
-  void share_buffers(const StepJob& job);
-  /// To be called first in each job. Copies the buffers before a whole training step, whose F changes them.
-  void keep_buffers(const StepJob& job);
-  /// After the running training step was cancelled: the buffers get back the values that keep_buffers() has copied.
-  void restore_buffers();
-
- private:
-  /// The buffers of all stages, in one order.
-  Tensors buffers() const;
-
-  const StagePlacement& placement_;
-  const RankStages& stages_;
-  bool buffers_differ_ = false;  // between replicas: a training step ran since they were shared
-  bool are_kept_ = false;
-  Tensors kept_;  // reused from step to step
 };
 
 }  // namespace penstock::rank

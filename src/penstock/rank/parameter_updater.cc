@@ -196,7 +196,7 @@ void ParameterUpdater::begin(const StepJob& job) {
 std::vector<std::pair<std::string, torch::Tensor>> ParameterUpdater::gradients() {
   std::vector<std::pair<std::string, torch::Tensor>> named;
   for (const auto& stage : stages_) {
-    const Tensors& gradients = reducer_.gradients_of(*stage);
+    const Tensors gradients = reducer_.gradients_so_far(*stage);
     for (std::size_t i = 0; i < gradients.size(); ++i)
       if (gradients[i].defined())
         named.emplace_back(stage->gradients().parameters()[i].name,

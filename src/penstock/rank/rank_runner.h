@@ -16,6 +16,7 @@
 #include "penstock/rank/parameter_updater.h"
 #include "penstock/rank/result.h"
 #include "penstock/rank/stage.h"
+#include "penstock/rank/state_copies.h"
 #include "penstock/rank/step_executor.h"
 #include "penstock/trace/recorder.h"
 #include "penstock/transport/tag.h"
