@@ -227,8 +227,19 @@ class SplitEmbedding : public SplitLayer {
       x.push_back(inputs[i].reshape({-1}));
       dy.push_back(output_gradients[i].reshape({-1, weight().size(1)}));
     }
-    gradients().add(weight_use(), at::embedding_dense_backward(stacked(dy), stacked(x), weight().size(0), padding_,
-                                                               /*scale_grad_by_freq=*/false));
+    const torch::Tensor indices = stacked(x), gradient = stacked(dy);
+    const auto dense = [&](const torch::Tensor& of, std::int64_t rows, std::int64_t padding) {
+      return at::embedding_dense_backward(gradient, of, rows, padding, /*scale_grad_by_freq=*/false);
+    };
+    if (!weight().is_cpu()) return gradients().add(weight_use(), dense(indices, weight().size(0), padding_));
+    // Only rows that occur: of a large vocabulary these are few. The sums are made in the same order.
+    const auto [rows, row_of] = at::_unique(indices, /*sorted=*/true, /*return_inverse=*/true);
+    torch::Tensor sums = dense(row_of, rows.numel(), /*padding=*/-1).to(weight().scalar_type());
+    if (padding_ >= 0) sums.masked_fill_(rows.eq(padding_).unsqueeze(1), 0);
+    gradients().add_by(weight_use(), [&](torch::Tensor& buffer, bool is_first) {
+      if (is_first) buffer.zero_();
+      buffer.index_add_(0, rows, sums);
+    });
   }
 
   std::int64_t padding_;
