@@ -89,6 +89,42 @@ TEST(NextTokenLoss, is_the_cross_entropy_of_every_position) {
             "next_token_loss compares logits of [4, 6, 5] with targets of [24]: pass [n, T, V] and [n, T]");
 }
 
+/// The gradient of `states` through logits that only the graph keeps, or also `kept`.
+torch::Tensor gradient_of_logits(const Loss& loss, const torch::Tensor& states, const torch::Tensor& target,
+                                 torch::Tensor* kept = nullptr) {
+  const torch::Tensor leaf = states.detach().requires_grad_();
+  torch::Tensor sum;
+  {
+    const torch::Tensor logits = leaf * 3;
+    sum = loss.sum(logits, target);
+    if (kept) *kept = logits;
+  }
+  return torch::autograd::grad({sum * 0.25}, {leaf}).front();
+}
+
+TEST(CrossEntropy, has_the_same_bits_for_large_logits) {
+  torch::manual_seed(8);
+  const torch::Tensor states = torch::randn({70, 40'000});
+  torch::Tensor target = torch::randint(0, 40'000, {70}, torch::kInt64);
+  target.narrow(0, 30, 5).fill_(-100);
+  const Loss plain{"plain", [](const torch::Tensor& output, const torch::Tensor& targets) {
+                     return F::cross_entropy(output, targets, F::CrossEntropyFuncOptions().reduction(torch::kSum));
+                   }};
+  EXPECT_EQ(cross_entropy.sum(states, target).item<float>(), plain.sum(states, target).item<float>());
+  const torch::Tensor expected = gradient_of_logits(plain, states, target);
+  EXPECT_TRUE(torch::equal(gradient_of_logits(cross_entropy, states, target), expected));
+  torch::Tensor logits;
+  EXPECT_TRUE(torch::equal(gradient_of_logits(cross_entropy, states, target, &logits), expected));
+  EXPECT_TRUE(torch::equal(logits, states * 3));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { cross_entropy.sum(states, target + 40'000); }),
+                   "is not one of the output's 40000 classes: pass 0 to 39999"));
+
+  const torch::Tensor leaf = states.detach().requires_grad_(), changed = leaf * 3;
+  const torch::Tensor sum = cross_entropy.sum(changed, target);
+  changed.detach().zero_();
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { sum.backward(); }), "were changed in place"));
+}
+
 TEST(SquaredError, equals_torch) {
   torch::manual_seed(3);
   const torch::Tensor output = torch::randn({7, 3}), target = torch::randn({7, 3});

@@ -1,7 +1,10 @@
 #include "penstock/model/loss.h"
 
+#include <algorithm>
+#include <functional>
 #include <utility>
 
+#include <torch/autograd.h>
 #include <torch/nn/functional/loss.h>
 
 #include "penstock/base/error.h"
@@ -12,7 +15,67 @@ namespace {
 
 constexpr std::int64_t ignored_target = -100;
 
+/// The memory that the loss of some rows at a time takes, in numbers.
+constexpr std::int64_t rows_together = 1 << 20;
+
+/// What LargeCrossEntropy keeps for its backward pass.
+struct Logits : torch::CustomClassHolder {
+  torch::Tensor values;
+  std::int64_t version = 0;  // of the tensor's changes in place
+};
+
+/// The sum of the cross-entropies of the rows of logits [n, classes], with the bits of torch's function, a few rows at a
+/// time. The logits of a language model are its largest activation: only these are kept, and their gradient takes their
+/// memory if nothing else does.
+struct LargeCrossEntropy : torch::autograd::Function<LargeCrossEntropy> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& output,
+                               const torch::Tensor& target) {
+    const torch::Tensor classes = target.to(torch::kInt64);
+    const torch::Tensor is_ignored = classes.eq(ignored_target);
+    const torch::Tensor column = classes.masked_fill(is_ignored, 0).unsqueeze(1);
+    const torch::Tensor picked = torch::empty({output.size(0), 1}, output.options());
+    for_rows(output, [&](std::int64_t begin, std::int64_t count) {
+      const torch::Tensor logs = output.narrow(0, begin, count).log_softmax(1);
+      picked.narrow(0, begin, count).copy_(logs.gather(1, column.narrow(0, begin, count)));
+    });
+    auto logits = c10::make_intrusive<Logits>();
+    logits->values = output.detach();
+    logits->version = static_cast<std::int64_t>(output._version());
+    context->saved_data["logits"] = c10::IValue::make_capsule(logits);
+    context->save_for_backward({classes});
+    const torch::Tensor first = torch::zeros_like(classes).masked_fill_(is_ignored, ignored_target);
+    return torch::nll_loss(picked, first, {}, at::Reduction::Sum, ignored_target);
+  }
+
+  static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
+    if (!gradients.front().defined()) return Tensors(2);
+    auto logits = c10::static_intrusive_pointer_cast<Logits>(context->saved_data["logits"].toCapsule());
+    const torch::Tensor values = std::move(logits->values), classes = context->get_saved_variables().front();
+    require<ScheduleError>(values.defined() && static_cast<std::int64_t>(values._version()) == logits->version,
+                           "the logits of a loss were changed in place before its backward pass, or it runs a second ",
+                           "time: copy the logits before they change, and compute the loss again");
+    const torch::Tensor result = values.storage().use_count() == 1 ? values : torch::empty_like(values);
+    for_rows(values, [&](std::int64_t begin, std::int64_t count) {
+      const torch::Tensor logs = values.narrow(0, begin, count).log_softmax(1);
+      const torch::Tensor of_logs =
+          at::nll_loss_backward(gradients.front(), logs, classes.narrow(0, begin, count), {}, at::Reduction::Sum,
+                                ignored_target, /*total_weight=*/torch::ones({}, logs.options()));
+      result.narrow(0, begin, count).copy_(at::_log_softmax_backward_data(of_logs, logs, 1, logs.scalar_type()));
+    });
+    return {result, torch::Tensor()};
+  }
+
+  static void for_rows(const torch::Tensor& logits, const std::function<void(std::int64_t, std::int64_t)>& run) {
+    const std::int64_t rows = std::max<std::int64_t>(1, rows_together / logits.size(1));
+    for (std::int64_t begin = 0; begin < logits.size(0); begin += rows)
+      run(begin, std::min(rows, logits.size(0) - begin));
+  }
+};
+
 torch::Tensor sum_of_cross_entropy(const torch::Tensor& output, const torch::Tensor& target) {
+  if (output.dim() == 2 && target.dim() == 1 && target.size(0) == output.size(0) && output.is_cpu() &&
+      output.scalar_type() == torch::kFloat32 && output.is_contiguous() && output.numel() > 2 * rows_together)
+    return LargeCrossEntropy::apply(output, target);
   return torch::nn::functional::cross_entropy(
       output, target,
       torch::nn::functional::CrossEntropyFuncOptions().ignore_index(ignored_target).reduction(torch::kSum));
