@@ -5,6 +5,7 @@ Usage: directory_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py. Skipped wi
 hf.packages installs; a part also without SmolLM2, which it fetches.
 """
 
+import glob
 import json
 import os
 import shutil
@@ -65,6 +66,9 @@ class Directories(ProgramRuns):
     def logits(self, *flags):
         self.output_of("infer", *flags, "--context", "32", "--rows", "2", "--json", "out.json")
         return json.loads(self.read("out.json"))["outputs"][0]["values"]
+
+    def losses(self, name):
+        return [line["loss"] for line in map(json.loads, self.read(name).splitlines()) if "loss" in line]
 
     def change_config(self, **values):
         with open(self.path("tiny/config.json")) as file:
@@ -166,6 +170,35 @@ class Directories(ProgramRuns):
         self.output_of(*train, "--model", "hf:tiny")
         self.assertIn("is of a training without adapters: pass --format hf",
                       self.complaint_of("checkpoint", "export", "run", "--format", "peft", "--output", "peft"))
+
+    def test_a_training_that_resumes_reads_its_checkpoint_only(self):
+        train = ["train", *DATA, "--model", "hf:tiny", "--lr", "0.1", "--log-every", "0"]
+        self.output_of(*train, "--steps", "4", "--json", "whole.json")
+        run = ["--checkpoint", "run", "--resume", "auto"]
+        self.output_of(*train, *run, "--steps", "2")
+        os.mkdir(self.path("away"))
+        weights = glob.glob(self.path("tiny", "model*.safetensors*"))
+        for path in weights:
+            shutil.move(path, self.path("away"))
+        self.output_of("train", "--resume", "run", "--steps", "3", "--stages", "2", "--json", "rest.json",
+                       "--save-weights", "three.safetensors")
+        self.output_of(*train, *run, "--steps", "4", "--json", "rest.json")
+        self.assertEqual(self.losses("rest.json"), self.losses("whole.json")[2:])
+        perplexity = self.output_of("evaluate", *DATA, "--model", "hf:tiny", "--weights", "three.safetensors")
+        none = "tiny: it has neither model.safetensors nor model.safetensors.index.json"
+        self.assertIn(none, self.complaint_of(*train, "--steps", "4", "--checkpoint", "other", "--resume", "auto"))
+        self.assertIn(none, self.complaint_of(*train, "--steps", "4", "--lr", "0.2"))
+        # A run that can begin anew reads the directory after all.
+        for checkpoint in os.listdir(self.path("run")):
+            for path in glob.glob(self.path("run", checkpoint, "model-*")):
+                self.damage(path)
+        self.assertIn(none, self.run_program(*train, *run, "--steps", "4")[2])
+        for path in weights:
+            shutil.move(self.path("away", os.path.basename(path)), path)
+        self.assertEqual(self.output_of("evaluate", *DATA, "--model", "hf:tiny", "--weights", "three.safetensors"),
+                         perplexity)
+        self.output_of(*train, *run, "--steps", "4", "--json", "again.json")
+        self.assertEqual(self.losses("again.json"), self.losses("whole.json"))
 
     def test_bad_input_is_one_line(self):
         evaluate = ["evaluate", *DATA, "--model", "hf:tiny"]

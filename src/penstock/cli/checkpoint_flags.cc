@@ -1,5 +1,6 @@
 #include "penstock/cli/checkpoint_flags.h"
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <system_error>
@@ -134,6 +135,9 @@ std::optional<RecordedRun> recorded_run(const CheckpointFlags& flags) {
   RecordedRun run{checkpoint->manifest(), checkpoint->directory()};
   run.kernel_selection = text_called(*checkpoint, kernels_file);
   run.settings = text_called(*checkpoint, settings_file);
+  if (checkpoint->frozen())
+    run.has_all_weights =
+        std::ranges::none_of(*checkpoint->frozen(), [](const auto& parameter) { return parameter.second.has_value(); });
   for (std::size_t i = 0; i < run.manifest.files.size() && run.weight_metadata.empty(); ++i)
     if (run.manifest.files[i].kind == FileKind::model) run.weight_metadata = checkpoint->metadata(i);
   return run;

@@ -59,6 +59,7 @@ struct RecordedRun {
   std::map<std::string, std::string> weight_metadata = {};
   std::string kernel_selection = {};  // empty: not tuned
   std::string settings = {};          // the stored text of its flags; empty: none
+  bool has_all_weights = true;        // it leaves out no frozen parameter
 };
 
 /// How many tensors and numbers the model of a checkpoint has.

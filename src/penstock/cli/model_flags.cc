@@ -71,6 +71,11 @@ UnetOptions unet_options(const ModelFlags& flags) {
   return options;
 }
 
+hf::Init init_of(const ModelFlags& flags) {
+  if (flags.init == "random") return hf::Init::random;
+  return flags.has_other_weights ? hf::Init::later : hf::Init::weights;
+}
+
 /// The check of --model: an error message for a name that is none.
 std::string known_model(const std::string& name) {
   const bool is_known = name.starts_with(hf::model_prefix) || std::ranges::find(networks, name) != networks.end();
@@ -189,8 +194,8 @@ std::string model_name(const ModelFlags& flags) {
 
 std::shared_ptr<const hf::MappedWeights> hf_weights(const ModelFlags& flags) {
   const auto directory = hf_directory(flags);
-  if (!directory || flags.init == "random") return nullptr;
-  return std::make_shared<const hf::MappedWeights>(*directory);
+  if (!directory || init_of(flags) != hf::Init::weights) return nullptr;
+  return hf::open_weights(hf::read_config(*directory));
 }
 
 std::optional<hf::LoraOptions> lora_of(const ModelFlags& flags) {
@@ -242,8 +247,7 @@ GptOptions gpt_options(const ModelFlags& flags) {
 namespace {
 
 std::unique_ptr<Cell> hf_model(const ModelFlags& flags, const std::shared_ptr<const WeightSource>& weights) {
-  hf::LoadOptions options{.init = flags.init == "random" ? hf::Init::random : hf::Init::weights,
-                          .lora = lora_of(flags)};
+  hf::LoadOptions options{.init = init_of(flags), .lora = lora_of(flags)};
   if (options.lora) options.adapter = weights;
   require<ConfigError>(!weights || flags.adapter.empty(), "--weights ", weights ? weights->place() : "",
                        " and --adapter ", flags.adapter,

@@ -46,7 +46,8 @@ struct ModelFlags {
   std::optional<double> lora_alpha;
   std::string adapter;  // a directory of PEFT's; empty: none
   GptDefaults defaults;
-  std::int64_t vocabulary = 65;  // for gpt; not a flag, taken from the text
+  std::int64_t vocabulary = 65;    // for gpt; not a flag, taken from the text
+  bool has_other_weights = false;  // not a flag: a checkpoint or a file has the weights, and hf:DIR's are not read
 
   void add_to(CLI::App& app);
   bool is_model_given() const;  // after parsing: whether --model was given
@@ -70,8 +71,7 @@ std::optional<std::string> hf_directory(const ModelFlags& flags);
 /// The model as checkpoints store it: with the absolute path of such a directory, so that a training can be continued
 /// elsewhere.
 std::string model_name(const ModelFlags& flags);
-/// The files from which the model of a Hugging Face directory takes its weights; null for other models and for
-/// --init random.
+/// The files from which the model of a Hugging Face directory takes its weights; null if it takes none.
 std::shared_ptr<const hf::MappedWeights> hf_weights(const ModelFlags& flags);
 /// The adapters of the model of a Hugging Face directory, with the names of its layers; none if no flag asks for them.
 /// Throws ConfigError for flags that contradict each other or the model, DataError for an unreadable --adapter.

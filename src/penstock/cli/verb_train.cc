@@ -153,6 +153,17 @@ std::unique_ptr<CheckpointHook> checkpoint_hook(const TrainFlags& flags, const P
   return std::make_unique<CheckpointHook>(std::move(options));
 }
 
+/// Reads the weights of --weights or of hf:DIR, which were not read because a checkpoint seemed to have them.
+/// Collective.
+void read_first_weights(const TrainFlags& flags, Pipeline& pipeline) {
+  ModelFlags network = flags.job.network;
+  network.has_other_weights = false;
+  const auto source = flags.weights.empty() ? hf_weights(network) : read_weights(flags.weights, network).tensors;
+  if (!source) return;
+  for (auto& item : pipeline.local_state_dict()) take_value(item.value(), *source, item.key());
+  pipeline.sync_ties();
+}
+
 /// Loads the checkpoint that --resume names. Collective.
 void resume(const TrainFlags& given, const std::optional<RecordedRun>& recorded, Trainer& trainer) {
   const CheckpointFlags& flags = given.checkpoints;
@@ -169,6 +180,7 @@ void resume(const TrainFlags& given, const std::optional<RecordedRun>& recorded,
   // Another one is known to be complete, so that its tensors are damaged.
   require<DataError>(flags.resume == resume_if_possible, "--resume ", flags.resume, ": every checkpoint is damaged");
   if (is_main) log(LogLevel::info, say("no complete checkpoint in ", flags.source(), ": training begins"));
+  read_first_weights(given, trainer.pipeline());
 }
 
 /// The exit code of a training that ended before its goal.
@@ -244,6 +256,7 @@ int train(TrainFlags flags) {
     if (flags.trained_only) held.elements = std::numeric_limits<double>::infinity();
     if (flags.trained_only) held.tensors = std::numeric_limits<std::int64_t>::max();
     weights.vocabulary = take_network(recorded->weight_metadata, held, flags.job.network);
+    if (!lora_of(flags.job.network)) flags.job.network.has_other_weights |= recorded->has_all_weights;
   }
   check(flags);
   set_log_level(flags.log_level);

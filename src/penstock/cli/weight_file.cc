@@ -194,6 +194,7 @@ SavedWeights read_weights(const std::string& path, ModelFlags& network) {
   SavedWeights weights;
   weights.vocabulary = take_network(header.metadata, held, network);
   weights.tensors = std::make_shared<const hf::MappedWeights>(path, network_name(network));
+  network.has_other_weights = !lora_of(network);  // a file of adapters has no others
   return weights;
 }
 

@@ -36,8 +36,8 @@ std::optional<Vocabulary> take_network(const WeightMetadata& metadata, const Hel
 /// Writes `state`, which Pipeline::state_dict() has returned, and metadata. Throws like write_safetensors.
 void save_weights(const std::string& path, const StateDict& state, const WeightMetadata& metadata);
 
-/// Opens the file, whose tensors are read later by the ranks that need them (hf/weights.h), and sets the model, its
-/// sizes and the vocabulary in `network` from the metadata. Throws ConfigError, which names both values, if a flag that
+/// Opens the file, whose tensors are read later by the ranks that need them (hf/weights.h) instead of a Hugging Face
+/// directory's, and sets the model, its sizes and the vocabulary in `network` from the metadata. Throws ConfigError, which names both values, if a flag that
 /// the user set contradicts the file; flags that do not affect the weights' shapes (--dropout, --norm-momentum) may
 /// differ. Throws DataError for settings that describe a larger network than the file's tensors are. A file of another
 /// program has no metadata: then only the flags describe the network, and the tensors of a ResNet or Vision Transformer

@@ -31,7 +31,8 @@ struct Config {
 /// Where the initial values of a model's parameters come from.
 enum class Init {
   weights,  // the directory's weight files
-  random    // numbers that depend on the pipeline's seed
+  random,   // numbers that depend on the pipeline's seed
+  later     // the program, which loads them; until then they are undetermined
 };
 
 /// A decoder-only language model. Takes tokens [n, T] of int64 and returns logits [n, T, vocabulary]. With a second

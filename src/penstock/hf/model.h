@@ -11,6 +11,8 @@
 
 namespace penstock::hf {
 
+class MappedWeights;
+
 /// Reads `directory`/config.json. Throws DataError if it cannot be read, ConfigError for an architecture or an option
 /// that is not supported and for values that contradict each other.
 Config read_config(const std::string& directory);
@@ -23,7 +25,10 @@ struct LoadOptions {
   std::shared_ptr<const WeightSource> adapter = nullptr;
 };
 
-/// The model of a Hugging Face directory: config.json and, unless `init` is random, its weights; each rank reads only
+/// The weight files of a model's directory, by the names of its network. Throws as MappedWeights.
+std::shared_ptr<const MappedWeights> open_weights(const Config& config);
+
+/// The model of a Hugging Face directory: config.json and, if `init` is `weights`, its weights; each rank reads only
 /// the weights of its own layers (MappedWeights). Throws as read_config(), DataError for weight files that cannot be
 /// read, and ConfigError for weights that contradict config.json (it names the tensor and both shapes) and as
 /// add_lora().
