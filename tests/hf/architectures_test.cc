@@ -2,7 +2,10 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
+#include "penstock/hf/attention.h"
 #include "penstock/hf/model.h"
+#include "penstock/model/random_place.h"
+#include "penstock/model/sequence_memory.h"
 #include "penstock/pipeline/pipeline.h"
 #include "penstock/train/train.h"
 #include "tests/base/error_text.h"
@@ -106,6 +109,33 @@ TEST(HfArchitectures, keep_more_positions_than_the_first_buffer_has) {
   for (std::int64_t at = 0; at < 199; ++at) pipeline.infer(tokens.narrow(1, at, 1), {.session = session}).wait();
   const torch::Tensor last = pipeline.infer(tokens.narrow(1, 199, 1), {.session = session}).output();
   EXPECT_TRUE(torch::allclose(last, whole.narrow(1, 199, 1), 1e-4, 1e-5));
+}
+
+TEST(HfArchitectures, keep_the_positions_of_a_window_only) {
+  constexpr std::int64_t window = 5, first = 12, length = 200;
+  const BuiltLayer layer = hf::attention({.heads = 2, .head_size = 4, .window = window}).build();
+  torch::manual_seed(4);
+  Tensors inputs;
+  for (int i = 0; i < 3; ++i) inputs.push_back(torch::randn({3, length, 2 * 4}));
+  const auto part_of = [&](std::int64_t at, std::int64_t count) {
+    Tensors parts;
+    for (const torch::Tensor& input : inputs) parts.push_back(input.narrow(1, at, count));
+    return layer.forward(parts).front();
+  };
+  const torch::Tensor whole = part_of(0, length);
+  SequenceMemory memory;
+  const SequenceMemoryGuard in_session(&memory);
+  RandomPlace place;
+  const RandomPlaceGuard guard(place);
+  place.begin_call("attend");
+  Tensors pieces{part_of(0, first)};
+  std::int64_t longest = 0;
+  for (std::int64_t at = first, count = 1; at < length; at += count, count = std::min(at % 3 + 1, length - at)) {
+    pieces.push_back(part_of(at, count));
+    longest = std::max(longest, memory.of_call()[0].size(2));
+  }
+  EXPECT_TRUE(torch::allclose(torch::cat(pieces, 1), whole, 1e-4, 1e-5));
+  EXPECT_LE(longest, first);
 }
 
 TEST(HfArchitectures, keep_documents_of_a_row_apart) {

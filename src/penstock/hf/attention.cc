@@ -29,18 +29,28 @@ Packing packing_of(const torch::Tensor& documents) {
   return packing;
 }
 
-/// Adds `values` [n, heads, T, size] to `buffer`, which contains `past` positions, and returns all of them: a view.
-torch::Tensor append(torch::Tensor& buffer, const torch::Tensor& values, std::int64_t past) {
-  const std::int64_t total = past + values.size(2);
-  if (!buffer.defined() || buffer.size(2) < total) {
-    const std::int64_t doubled = buffer.defined() ? 2 * buffer.size(2) : least_capacity;
-    auto larger =
-        torch::empty({values.size(0), values.size(1), std::max(doubled, total), values.size(3)}, values.options());
-    if (past > 0) larger.narrow(2, 0, past).copy_(buffer.narrow(2, 0, past));
-    buffer = larger;
+/// The positions of a session in a buffer: from the start, or in a window's layer the last ones.
+struct KeptPositions {
+  std::int64_t count = 0;
+  std::int64_t window = 0;  // AttentionOptions::window
+};
+
+/// Adds `values` [n, heads, T, size] to `buffer`, which contains `kept`, and returns all of them: a view. A full buffer
+/// is replaced by one of twice its size, or that keeps only the positions which later tokens attend to.
+torch::Tensor append(torch::Tensor& buffer, const torch::Tensor& values, const KeptPositions& kept) {
+  const std::int64_t added = values.size(2);
+  if (buffer.defined() && kept.count + added <= buffer.size(2)) {
+    buffer.narrow(2, kept.count, added).copy_(values);
+    return buffer.narrow(2, 0, kept.count + added);
   }
-  buffer.narrow(2, past, values.size(2)).copy_(values);
-  return buffer.narrow(2, 0, total);
+  const std::int64_t stays = kept.window > 0 ? std::min(kept.count, kept.window - 1) : kept.count;
+  std::int64_t capacity = buffer.defined() ? 2 * buffer.size(2) : least_capacity;
+  if (kept.window > 0) capacity = std::min(capacity, 2 * kept.window);
+  auto larger = torch::empty({values.size(0), values.size(1), std::max(capacity, stays + added), values.size(3)},
+                             values.options());
+  if (stays > 0) larger.narrow(2, 0, stays).copy_(buffer.narrow(2, kept.count - stays, stays));
+  buffer = larger;
+  return append(buffer, values, {stays, kept.window});
 }
 
 class AttentionLayer : public torch::nn::Module {
@@ -70,10 +80,12 @@ class AttentionLayer : public torch::nn::Module {
     }
     if (static_cast<std::int64_t>(packing.lengths.size()) > rows) return attend_apart(queries, keys, values, packing);
     if (!kept) return side_by_side(attend(queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2)));
-    kept->resize(3);
-    const torch::Tensor all_keys = append((*kept)[0], keys.transpose(1, 2), past);
-    const torch::Tensor all_values = append((*kept)[1], values.transpose(1, 2), past);
+    const KeptPositions positions{kept->empty() ? 0 : (*kept)[3].item<std::int64_t>(), options_.window};
+    kept->resize(4);
+    const torch::Tensor all_keys = append((*kept)[0], keys.transpose(1, 2), positions);
+    const torch::Tensor all_values = append((*kept)[1], values.transpose(1, 2), positions);
     (*kept)[2] = torch::full({}, past + length, torch::kInt64);
+    (*kept)[3] = torch::full({}, all_keys.size(2), torch::kInt64);
     return side_by_side(attend(queries.transpose(1, 2), all_keys, all_values));
   }
 
@@ -81,7 +93,8 @@ class AttentionLayer : public torch::nn::Module {
   /// [n, heads, T, size] -> [n, T, heads * size].
   static torch::Tensor side_by_side(const torch::Tensor& heads) { return heads.transpose(1, 2).flatten(2); }
 
-  /// Queries [n, heads, T, size] of the last T positions; keys and values [n, key_value_heads, past + T, size].
+  /// Queries [n, heads, T, size] of the last T positions; keys and values [n, key_value_heads, past + T, size], without
+  /// positions that no query reaches.
   torch::Tensor attend(const torch::Tensor& queries, torch::Tensor keys, torch::Tensor values) const {
     const std::int64_t length = queries.size(2);
     if (options_.window > 0 && keys.size(2) > options_.window + length - 1) {  // what no query reaches
