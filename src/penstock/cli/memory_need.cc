@@ -27,6 +27,16 @@ std::optional<std::int64_t> number_in(const std::string& path) {
   return file >> number ? std::optional(number) : std::nullopt;
 }
 
+/// The bytes of files that a control group counts as used, and that the kernel takes back when memory is needed.
+/// `prefix`: of the names in the group's statistics.
+std::int64_t cached_bytes(const std::string& statistics, const std::string& prefix) {
+  std::ifstream file(statistics);
+  std::int64_t sum = 0, amount = 0;
+  for (std::string name; file >> name >> amount;)
+    if (name == prefix + "active_file" || name == prefix + "inactive_file") sum += amount;
+  return sum;
+}
+
 /// What the control groups of this process leave, from its own to the outermost one of each hierarchy.
 std::optional<std::int64_t> left_by_groups() {
   std::optional<std::int64_t> least;
@@ -43,7 +53,10 @@ std::optional<std::int64_t> left_by_groups() {
       const std::string group = root + (path == "/" ? "" : path) + "/memory.";
       const auto limit = number_in(group + (is_old ? "limit_in_bytes" : "max"));
       const auto used = number_in(group + (is_old ? "usage_in_bytes" : "current"));
-      if (limit && used) least = std::min(least.value_or(*limit), std::max<std::int64_t>(0, *limit - *used));
+      if (limit && used) {
+        const std::int64_t kept = *used - cached_bytes(group + "stat", is_old ? "total_" : "");
+        least = std::min(least.value_or(*limit), std::clamp<std::int64_t>(*limit - kept, 0, *limit));
+      }
       if (path.empty() || path == "/") break;
     }
   }
