@@ -82,9 +82,9 @@ Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const T
 
 // The gradients of tied parameters travel in pieces of some rows: tied parameters are large, so that second copies of
 // their gradients would be a noticeable part of a rank's memory. The sums are made in the gradients' own memory.
-constexpr std::int64_t piece_elements = 1 << 20;
+constexpr std::int64_t piece_elements = 1 << 19;
 /// How many pieces a stage sends before it receives the total of the first.
-constexpr int pieces_ahead = 2;
+constexpr int pieces_ahead = 3;
 
 std::int64_t rows_of_piece(const torch::Tensor& tensor) {
   const std::int64_t row = tensor.numel() / std::max<std::int64_t>(1, tensor.size(0));
