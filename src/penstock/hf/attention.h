@@ -23,8 +23,8 @@ struct AttentionOptions {
 /// head_size] (or with a dimension of their own for the heads) and, optionally, documents [n, T] (CausalLm); returns
 /// [n, T, heads * head_size]. Computed by LibTorch's scaled_dot_product_attention, with a mask only for a window that
 /// is shorter than the sequence, and for several new tokens in a session. In an inference session keys and values are
-/// kept in buffers that double when they are full; with a window, they hold at most twice its positions and those of
-/// the longest call. A forward throws ConfigError for documents in a session.
+/// kept in buffers that double when they are full; with a window, they hold at most twice its positions, or a call's
+/// and the window's. A forward throws ConfigError for documents in a session.
 LayerFactory attention(const AttentionOptions& options);
 
 /// The positions of tokens [n, T], int64 [n or 1, T]: from 0 in each document, or in a session from the end of its

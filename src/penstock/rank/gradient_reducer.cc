@@ -126,7 +126,7 @@ void send_uses(const TieRoute& route, const Stage& stage, int piece) {
   }
 }
 
-/// The memory for the total of a tied parameter: that of the stage's first gradient of it, which is used up.
+/// The memory for the total of a tied parameter: the stage's first gradient of it, which is used up.
 torch::Tensor memory_for_total(const layers::Gradients& gradients, const layers::TrainedParameter& parameter) {
   for (const std::size_t use : parameter.uses)
     if (const torch::Tensor own = gradients.of_use(use); own.defined()) return own;

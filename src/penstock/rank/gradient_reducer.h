@@ -12,7 +12,7 @@
 namespace penstock::rank {
 
 /// The gradients of a rank's stages on their way to the update. The owner stage of a tied parameter sums the gradients
-/// of all uses and sends the total to the other stages. Used on its rank's thread. It waits where the schedule places
+/// of all uses and sends the total to the other stages. Used on its rank's thread. It waits in the schedule's
 /// REDUCE, NORM and STEP. Sending never blocks. For replicas, each rank sends all its messages before it waits; ties end
 /// after the REDUCE of all stages (finish_ties()). So no order of the ranks' instructions can deadlock.
 class GradientReducer {
