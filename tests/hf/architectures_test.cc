@@ -113,7 +113,7 @@ TEST(HfArchitectures, keep_more_positions_than_the_first_buffer_has) {
 
 TEST(HfArchitectures, keep_the_positions_of_a_window_only) {
   constexpr std::int64_t window = 5, first = 12, length = 200;
-  const BuiltLayer layer = hf::attention({.heads = 2, .head_size = 4, .window = window}).build();
+  const BuiltLayer layer = hf::attention({.heads = 2, .key_value_heads = 2, .head_size = 4, .window = window}).build();
   torch::manual_seed(4);
   Tensors inputs;
   for (int i = 0; i < 3; ++i) inputs.push_back(torch::randn({3, length, 2 * 4}));

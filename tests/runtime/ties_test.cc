@@ -153,9 +153,9 @@ TEST(Ties, and_replicas_allow_optimisers_that_change_gradients_in_place) {
     expect_same(train_decaying(one, false), train_decaying(one, true), one.name());
 }
 
-/// A table whose gradient travels in ten pieces (rank/gradient_reducer.cc).
+/// A table whose gradient travels in five pieces (rank/gradient_reducer.cc).
 struct LargeTable : Cell {
-  static constexpr std::int64_t rows = 2500, width = 2048;
+  static constexpr std::int64_t rows = 1100, width = 2048;
   Layer embedding = add("embedding", [] { return torch::nn::Embedding(rows, width); });
   std::vector<Layer> norms;
   Layer head = add("head", [] { return torch::nn::Linear(torch::nn::LinearOptions(width, rows).bias(false)); });
