@@ -2,6 +2,7 @@
 // result for all schedules and partitions.
 #include <gtest/gtest.h>
 
+#include "penstock/layers/split_layers.h"
 #include "penstock/model/dropout.h"
 #include "penstock/pipeline/profiler.h"
 #include "tests/runtime/trained.h"
@@ -43,13 +44,18 @@ struct Mixed : Cell {
   Layer gru = add("gru", [] { return torch::nn::GRU(torch::nn::GRUOptions(8, 8).batch_first(true)); });
   Layer twice = add("twice", [] { return Twice(); });
   Layer again = add("again", [] { return torch::nn::Linear(8, 8); });
+  Layer transposed = add("transposed", [] {
+    auto layer = std::make_shared<layers::TransposedLinear>(8, 8);
+    torch::nn::init::uniform_(layer->weight, -1, 1);
+    return layer;
+  });
   Layer head = add("head", [] { return torch::nn::Linear(40, 4); });
 
   Value forward(Value x) override {  // x: [n, 2, 6, 6]
     x = flatten(grouped(relu(batch_norm(conv(x)))), 2);
     x = attention(to_words(line(x)));
     x = gru.call({norm(x)}).front();
-    x = again(relu(again(twice(x))));
+    x = transposed(again(relu(again(twice(x)))));
     return head(flatten(x, 1));
   }
 };

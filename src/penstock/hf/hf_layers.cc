@@ -10,6 +10,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
+#include "penstock/layers/split_layers.h"
 
 namespace penstock::hf {
 namespace {
@@ -121,18 +122,12 @@ LayerFactory linear(const LinearSizes& sizes, const Initial& initial) {
   });
 }
 
-Conv1dLayer::Conv1dLayer(const LinearSizes& sizes, const Initial& initial)
-    : weight_(register_parameter("weight", torch::empty({sizes.in, sizes.out}))),
-      bias_(register_parameter("bias", torch::zeros({sizes.out}))) {
-  if (initial.is_random) torch::nn::init::normal_(weight_, 0, initial.deviation);
-}
-
-torch::Tensor Conv1dLayer::forward(const torch::Tensor& x) {
-  return torch::addmm(bias_, x.flatten(0, -2), weight_).unflatten(0, x.sizes().slice(0, x.dim() - 1));
-}
-
 LayerFactory conv1d(const LinearSizes& sizes, const Initial& initial) {
-  return layer_factory([sizes, initial] { return std::make_shared<Conv1dLayer>(sizes, initial); });
+  return layer_factory([sizes, initial] {
+    auto made = std::make_shared<layers::TransposedLinear>(sizes.in, sizes.out);
+    if (initial.is_random) torch::nn::init::normal_(made->weight, 0, initial.deviation);
+    return made;
+  });
 }
 
 LayerFactory embedding(const EmbeddingSizes& sizes, const Initial& initial) {

@@ -4,8 +4,6 @@
 
 #include <string>
 
-#include <torch/nn/module.h>
-
 #include "penstock/hf/architectures.h"
 #include "penstock/model/layer.h"
 
@@ -17,15 +15,7 @@ struct LinearSizes {
   bool has_bias = true;
 };
 LayerFactory linear(const LinearSizes& sizes, const Initial& initial);
-/// y = x w + b with w [in, out], as GPT-2 stores it; a random weight as that of linear().
-class Conv1dLayer : public torch::nn::Module {
- public:
-  Conv1dLayer(const LinearSizes& sizes, const Initial& initial);
-  torch::Tensor forward(const torch::Tensor& x);
-
- private:
-  torch::Tensor weight_, bias_;
-};
+/// A layers::TransposedLinear, as GPT-2 has; a random weight as that of linear().
 LayerFactory conv1d(const LinearSizes& sizes, const Initial& initial);
 /// A torch::nn::Embedding of `config.vocabulary` or other rows, whose padding token's row is not trained by look-ups.
 struct EmbeddingSizes {

@@ -14,7 +14,8 @@
 #include "penstock/base/text.h"
 #include "penstock/checkpoint/durable_files.h"
 #include "penstock/checkpoint/safetensors.h"
-#include "penstock/hf/hf_layers.h"
+#include "penstock/layers/fast_layers.h"
+#include "penstock/layers/split_layers.h"
 
 namespace penstock::hf {
 namespace {
@@ -44,7 +45,7 @@ std::string last_part(const std::string& name) { return name.substr(name.rfind('
 
 /// Whether the layer's weight is [in, out]. Throws ConfigError for a layer that is not linear.
 bool is_fan_in_fan_out(const torch::nn::Module& layer, const std::string& name) {
-  const bool is_conv1d = dynamic_cast<const Conv1dLayer*>(&layer) != nullptr;
+  const bool is_conv1d = dynamic_cast<const layers::TransposedLinear*>(&layer) != nullptr;
   require<ConfigError>(is_conv1d || dynamic_cast<const torch::nn::LinearImpl*>(&layer), "an adapter for '", name,
                        "', which is a ", layer.name(), ": adapters are for torch::nn::Linear layers, name others");
   return is_conv1d;
@@ -55,6 +56,7 @@ LayerFactory adapted(LayerFactory factory, const std::string& name, const LoraOp
     BuiltLayer base = build();
     LoraOptions of_layer = options;
     of_layer.fan_in_fan_out = is_fan_in_fan_out(*base.module, name);
+    layers::make_few_rows_fast(base);
     const auto module = std::make_shared<AdaptedLinear>(std::move(base), of_layer);
     return BuiltLayer{module, [module](const Tensors& x) { return Tensors{module->forward(x)}; }};
   }};

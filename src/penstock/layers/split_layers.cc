@@ -66,6 +66,39 @@ class SplitLinear : public SplitLayer {
   }
 };
 
+/// y = x w + b with w [in, out]:
+///   I  dx = dy w^T
+///   W  dw = x^T dy, db = sum of dy's rows
+class SplitTransposedLinear : public SplitLayer {
+ public:
+  SplitTransposedLinear(const LayerCall& call, const TransposedLinear& module, Gradients& gradients)
+      : SplitLayer(call, {module.weight, module.bias}, gradients) {}
+
+ private:
+  torch::Tensor compute(const torch::Tensor& x, const WeightAndBias& parameters) const override {
+    return torch::linear(x, parameters.weight.t(), parameters.bias);
+  }
+
+  torch::Tensor input_gradient_of(const SavedForWeights& saved) const override {
+    const torch::Tensor& dy = saved.output_gradient;
+    return dy.matmul(parameters_for(dy).weight.t());
+  }
+
+  void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const override {
+    for_each_stack(inputs.size(), inputs.front().numel() / weight().size(0), [&](std::size_t begin, std::size_t end) {
+      const auto some = [&](const Tensors& all, std::int64_t width) {
+        Tensors rows;
+        for (std::size_t i = begin; i < end; ++i) rows.push_back(all[i].reshape({-1, width}));
+        return stacked(rows);
+      };
+      const torch::Tensor dy = some(output_gradients, weight().size(1));
+      gradients().add_product(weight_use(), some(inputs, weight().size(0)).t(), dy);
+      if (bias_use())
+        gradients().add(*bias_use(), dy.sum(at::IntArrayRef{0}, /*keepdim=*/false, weight().scalar_type()));
+    });
+  }
+};
+
 struct Window {
   std::vector<std::int64_t> stride, padding, dilation;
   std::int64_t groups = 1;
@@ -271,7 +304,13 @@ std::optional<ConvolutionShape> tunable_shape(const torch::nn::Conv2dImpl& modul
   return shape_of(module.weight, *window, x);
 }
 
+TransposedLinear::TransposedLinear(std::int64_t in, std::int64_t out)
+    : weight(register_parameter("weight", torch::empty({in, out}))),
+      bias(register_parameter("bias", torch::zeros({out}))) {}
+
 std::unique_ptr<SplitLayer> split_layer(const LayerCall& call, Gradients& gradients) {
+  if (const auto* transposed = splittable<TransposedLinear>(call))
+    return std::make_unique<SplitTransposedLinear>(call, *transposed, gradients);
   if (const auto* linear = splittable<torch::nn::LinearImpl>(call))
     return std::make_unique<SplitLinear>(call, *linear, gradients);
   if (auto split = split_as<2, torch::nn::Conv2dImpl>(call, gradients)) return split;

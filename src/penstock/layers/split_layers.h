@@ -10,6 +10,17 @@
 
 namespace penstock::layers {
 
+/// y = x w + b with w [in, out], as GPT-2 stores it, which is split as torch::nn::Linear is.
+class TransposedLinear : public torch::nn::Module {
+ public:
+  TransposedLinear(std::int64_t in, std::int64_t out);  // the weight is not initialised, the bias is 0
+  torch::Tensor forward(const torch::Tensor& x) {
+    return torch::addmm(bias, x.flatten(0, -2), weight).unflatten(0, x.sizes().slice(0, x.dim() - 1));
+  }
+
+  torch::Tensor weight, bias;
+};
+
 /// `call` as a SplitLayer that adds to `gradients`, which must contain its parameters and outlive it. Null where the
 /// backward pass cannot be split: for other modules, for classes derived from those below, for frozen weights, and for
 /// options that make the gradient more than a product.
