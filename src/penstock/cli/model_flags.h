@@ -41,7 +41,7 @@ struct ModelFlags {
   std::optional<double> dropout;
   std::optional<std::string> head;
   std::optional<std::string> init;
-  std::optional<std::int64_t> lora;  // rank of the adapters
+  std::optional<std::int64_t> lora;       // rank of the adapters
   std::vector<std::string> lora_targets;  // empty: the default
   std::optional<double> lora_alpha;
   std::string adapter;  // a directory of PEFT's; empty: none
