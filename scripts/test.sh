@@ -4,7 +4,8 @@
 #
 #   scripts/test.sh [PRESET...]    default: release asan tsan
 #
-# Every preset is run to its end; the exit code is not 0 if any of them failed.
+# Lint and the builds of the other presets run beside the tests of the first one, in the time that these leave: many wait
+# for deadlines. Every preset is run to its end; the exit code is not 0 if any of them failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,32 +17,57 @@ if [[ $(id -u) -eq 0 ]]; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 
-failed=() times=()
-# part NAME COMMAND...: runs it and notes how long it took.
+notes=$(mktemp -d) beside=""
+touch "$notes/failed"
+end() {
+  [[ -z $beside ]] || kill -- "-$beside" 2> /dev/null || true
+  rm -rf "$notes"
+}
+trap end EXIT
+
+# part NAME COMMAND...: runs it and notes how long it took, and whether it failed.
 part() {
   local name=$1 begin=$SECONDS
   shift
-  if ! "$@"; then failed+=("$name"); fi
-  times+=("$(printf '%-16s %4d s' "$name" $((SECONDS - begin)))")
+  if ! "$@"; then echo "$name" >> "$notes/failed"; fi
+  printf 'test: %-16s %4d s\n' "$name" $((SECONDS - begin)) >> "$notes/times"
 }
 
-part lint scripts/lint.sh
-for preset in "${presets[@]}"; do
-  runner=()
+build() {
+  local targets=(all)
+  if [[ $1 == tsan ]]; then targets=(threaded_tests); fi
+  part "$1: build" scripts/build.sh "$1" "${targets[@]}"
+}
+
+run_tests() {
+  local runner=() which=()
   # The thread sanitizer of gcc 12 fails if the kernel's address space randomisation is too wide for its shadow memory.
-  if [[ $preset == tsan ]] && setarch "$(uname -m)" -R true 2> /dev/null; then runner=(setarch "$(uname -m)" -R); fi
-  echo "test: $preset"
-  targets=(all) which=()
-  if [[ $preset == tsan ]]; then targets=(threaded_tests) which=(-L threads); fi
-  part "$preset: build" scripts/build.sh "$preset" "${targets[@]}"
-  # One more at a time than there are cores, because many tests wait for deadlines.
-  part "$preset: tests" "${runner[@]}" ctest --preset "$preset" --parallel "$(($(nproc) + 1))" "${which[@]}"
-done
+  if [[ $1 == tsan ]] && setarch "$(uname -m)" -R true 2> /dev/null; then runner=(setarch "$(uname -m)" -R); fi
+  if [[ $1 == tsan ]]; then which=(-L threads); fi
+  echo "test: $1"
+  part "$1: tests" "${runner[@]}" ctest --preset "$1" --parallel "$((2 * $(nproc)))" "${which[@]}"
+}
 
-printf 'test: %s\n' "${times[@]}"
+build "${presets[0]}"
+# At the lowest priority: of its session, where the kernel shares processors between sessions, and of its processes.
+export -f part build
+export notes
+# shellcheck disable=SC2016
+setsid bash -euo pipefail -c '
+  { echo 19 > /proc/self/autogroup; } 2> /dev/null || true
+  renice -n 19 $$ > /dev/null
+  part lint scripts/lint.sh
+  for preset in "$@"; do build "$preset"; done' beside "${presets[@]:1}" > "$notes/beside.log" 2>&1 &
+beside=$!
+run_tests "${presets[0]}"
+wait "$beside" || echo "lint or a build" >> "$notes/failed"
+beside=""
+cat "$notes/beside.log"
+for preset in "${presets[@]:1}"; do run_tests "$preset"; done
 
-if [[ ${#failed[@]} -gt 0 ]]; then
-  echo "test: failed with ${failed[*]}" >&2
+cat "$notes/times"
+if [[ -s $notes/failed ]]; then
+  echo "test: failed with $(paste -sd ' ' "$notes/failed")" >&2
   exit 1
 fi
 echo "test: passed with ${presets[*]}"
