@@ -30,11 +30,12 @@ START_ALL = " not joined: start all ranks, or set a longer start deadline"
 FREE_PORT = "start rank 0, or take a port of its host that is free for all ranks"
 
 
-# A store that outlives the processes of a job, as the one of torchrun's agent does. It prints its port.
-STORE = """
+# Stores that outlive the processes of a job, as the one of torchrun's agent does: one for each test, in one process,
+# because torch takes seconds to import. It prints their ports.
+STORES = """
 import sys, torch.distributed
-store = torch.distributed.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
-print(store.port, flush=True)
+stores = [torch.distributed.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False) for _ in range(9)]
+print(*(store.port for store in stores), flush=True)
 sys.stdin.read()
 """
 
@@ -295,17 +296,20 @@ class GlooJobs(GlooJobsBase):
 class OneStoreForSeveralStarts(GlooJobsBase):
     """A store that torchrun's agent holds keeps what former starts have written."""
 
-    def setUp(self):
-        super().setUp()
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
         python = torch_python()
         if not python:
-            self.skipTest(NONE.format("torch"))
-        store = subprocess.Popen([python, "-c", STORE], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                 stderr=subprocess.DEVNULL)
-        self.addCleanup(store.wait)
-        self.addCleanup(store.stdout.close)
-        self.addCleanup(store.stdin.close)
-        self.port = int(store.stdout.readline())
+            raise unittest.SkipTest(NONE.format("torch"))
+        stores = subprocess.Popen([python, "-c", STORES], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.DEVNULL)
+        cls.addClassCleanup(stores.communicate)
+        cls.ports = list(map(int, stores.stdout.readline().split()))
+
+    def setUp(self):
+        super().setUp()
+        self.port = self.ports.pop()
 
     def rank(self, rank, size, *flags, **environment):
         return self.start_rank(rank, size, self.port, *flags, TORCHELASTIC_USE_AGENT_STORE="True", **environment)

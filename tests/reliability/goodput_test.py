@@ -3,8 +3,8 @@
 Usage: goodput_test.py PENSTOCK DATA [--steps N] [--every N[s|steps]] [--periods SECONDS,...] [--runs N]
                        [--required SHARE,...]
 
-`penstock launch --restarts 1000` trains N steps (default: 2000) as two processes, with a checkpoint every N (default:
-500steps), undisturbed, and then with a kill -9 of a random rank every SECONDS (default: 0), for each of the periods,
+`penstock launch --restarts 1000` trains N steps (default: 1000) as two processes, with a checkpoint every N (default:
+250steps), undisturbed, and then with a kill -9 of a random rank every SECONDS (default: 0), for each of the periods,
 interleaved, N times each (default: 1). A kill waits for a checkpoint since the one before, because a job that gets nowhere
 is given up. The checkpoint at the end must have the bits of the undisturbed training.
 
@@ -26,7 +26,7 @@ import time
 import training_runs
 from training_runs import TrainingRuns, contents, is_rank, newest_of, processes_of_session, step_of
 
-STEPS, EVERY, PERIODS_S, RUNS, REQUIRED = 2000, "500steps", "0", 1, "0"
+STEPS, EVERY, PERIODS_S, RUNS, REQUIRED = 1000, "250steps", "0", 1, "0"
 
 
 class Life:
