@@ -1,0 +1,98 @@
+// Plans, for Python.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "module.h"
+#include "penstock/base/error.h"
+#include "penstock/plan/plan.h"
+#include "penstock/plan/plan_report.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace penstock::python {
+namespace {
+
+std::optional<std::string> text_of(const std::optional<MemoryLimit>& limit) {
+  return limit ? std::optional(to_string(*limit)) : std::nullopt;
+}
+
+void bind_candidate(nb::module_& module) {
+  nb::class_<Candidate>(module, "Candidate", "A schedule with the best partition for it, and its predicted step.")
+      .def_ro("schedule", &Candidate::schedule)
+      .def_ro("chunks", &Candidate::chunks)
+      .def_ro("micro_batches", &Candidate::micro_batches)
+      .def_prop_ro("memory_limit", [](const Candidate& one) { return text_of(one.memory_limit); })
+      .def_prop_ro("needed_limit", [](const Candidate& one) { return text_of(one.needed_limit); })
+      .def_prop_ro("weight_gradients", [](const Candidate& one) { return to_string(one.weight_gradients); })
+      .def_prop_ro("partition_kind", [](const Candidate& one) { return to_string(one.partition); })
+      .def_ro("is_exact", &Candidate::is_exact)
+      .def_ro("fits", &Candidate::fits)
+      .def_prop_ro("makespan",
+                   [](const Candidate& one) {
+                     return one.fits ? std::optional(one.prediction.makespan) : std::nullopt;
+                   })
+      .def_prop_ro("bubble",
+                   [](const Candidate& one) {
+                     return one.fits ? std::optional(one.prediction.bubble_makespan) : std::nullopt;
+                   })
+      .def_prop_ro("memory_bytes", [](const Candidate& one) { return one.prediction.memory_bytes; })
+      .def("__repr__", [](const Candidate& one) { return say("Candidate(", describe(one), ")"); });
+}
+
+void bind_plan(nb::module_& module) {
+  nb::class_<Plan>(module, "Plan", "A partition and a schedule, with the predicted step.")
+      .def_ro("stages", &Plan::stages, "The layers of each stage, by name.")
+      .def_ro("schedule", &Plan::schedule)
+      .def_ro("time_unit", &Plan::time_unit)
+      .def_prop_ro("weight_gradients", [](const Plan& plan) { return to_string(plan.weight_gradients); })
+      .def_prop_ro("makespan", [](const Plan& plan) { return plan.prediction.makespan; })
+      .def_prop_ro("bubble", [](const Plan& plan) { return plan.prediction.bubble_makespan; })
+      .def_prop_ro("memory_bytes", [](const Plan& plan) { return plan.prediction.memory_bytes; })
+      .def_prop_ro("partition", &partition_of, "The first layer of each stage but the first, for --partition.")
+      .def("to_text", &write_plan, "The text of a plan file, for penstock train --plan.")
+      .def("__eq__", [](const Plan& self, const Plan& other) { return self == other; }, nb::is_operator(),
+           nb::sig("def __eq__(self, other: object, /) -> bool"));
+}
+
+}  // namespace
+
+void bind_plans(nb::module_& module) {
+  bind_candidate(module);
+  bind_plan(module);
+  nb::class_<Planned>(module, "Planned", "What the planner chose, and what else it tried.")
+      .def_ro("best", &Planned::plan)
+      .def_ro("candidates", &Planned::candidates, "Those that fit, the shortest step first; then the others.")
+      .def_ro("left_out", &Planned::left_out, "Schedules that could not be tried, and the reasons.")
+      .def_prop_ro("explanation", [](const Planned& planned) { return explanation(planned); })
+      .def("__str__", [](const Planned& planned) { return to_table(planned); });
+  module.def(
+      "plan",
+      [](std::string_view costs, std::optional<int> ranks, const std::vector<int>& micro_batches,
+         const std::vector<std::string>& schedules, const std::string& weight_gradients,
+         const std::optional<std::variant<double, std::string>>& memory_limit) {
+        LayerCosts read = read_layer_costs(costs);
+        if (ranks) read.ranks = *ranks;
+        if (!micro_batches.empty()) read.micro_batches = micro_batches;
+        const auto mode = weight_gradients_named(weight_gradients);
+        require<ConfigError>(mode.has_value(), "weight_gradients = '", weight_gradients,
+                             "': pass 'stream', 'fused' or 'auto'");
+        PlanConstraints constraints{.schedules = schedules, .weight_gradients = *mode};
+        if (memory_limit) {
+          if (const auto* times = std::get_if<double>(&*memory_limit))
+            constraints.memory_limit = TimesOf1F1B{*times};
+          else
+            constraints.memory_limit = parse_memory_limit(std::get<std::string>(*memory_limit));
+        }
+        return make_plan(read, constraints);
+      },
+      "costs"_a, "ranks"_a, "micro_batches"_a, "schedules"_a, "weight_gradients"_a, "memory_limit"_a,
+      nb::call_guard<nb::gil_scoped_release>());
+  module.def("plan_from_text", &read_plan, "text"_a);
+}
+
+}  // namespace penstock::python

@@ -1,0 +1,271 @@
+// Schedules and their costs, for Python.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "module.h"
+#include "penstock/base/error.h"
+#include "penstock/schedule/schedule.h"
+#include "penstock/trace/pictures.h"
+#include "penstock/trace/schedule_table.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace penstock::python {
+namespace {
+
+using Orders = std::vector<std::vector<std::string>>;
+/// One value for all stages, or one for each.
+using PerStage = std::variant<double, std::vector<double>>;
+
+std::vector<double> list_of(const PerStage& value) {
+  if (const auto* one = std::get_if<double>(&value)) return {*one};
+  return std::get<std::vector<double>>(value);
+}
+
+const StageCosts& or_unit(const StageCosts* costs) {
+  static const StageCosts unit;
+  return costs ? *costs : unit;
+}
+
+std::optional<MemoryLimit> limit_of(const std::optional<std::variant<double, std::string>>& limit) {
+  if (!limit) return std::nullopt;
+  if (const auto* times = std::get_if<double>(&*limit)) return TimesOf1F1B{*times};
+  return parse_memory_limit(std::get<std::string>(*limit));
+}
+
+/// The rank of each stage follows from the instructions; a stage without any is on the first rank.
+Schedule schedule_of(const Orders& orders, int micro_batches, const std::string& name) {
+  Schedule schedule{.name = name, .micro_batches = micro_batches};
+  std::map<int, int> rank_of;
+  for (std::size_t rank = 0; rank < orders.size(); ++rank) {
+    Order& order = schedule.orders.emplace_back();
+    for (const std::string& text : orders[rank]) {
+      order.push_back(parse_instruction(text));
+      rank_of.emplace(order.back().stage().value(), static_cast<int>(rank));
+    }
+  }
+  const int stages = rank_of.empty() ? 1 : rank_of.rbegin()->first + 1;
+  for (int stage = 0; stage < stages; ++stage)
+    schedule.rank_of_stage.push_back(Rank(rank_of.contains(stage) ? rank_of[stage] : 0));
+  return schedule;
+}
+
+Orders orders_of(const Schedule& schedule) {
+  Orders orders;
+  for (const Order& order : schedule.orders) {
+    auto& texts = orders.emplace_back();
+    for (const Instruction& instruction : order) texts.push_back(to_string(instruction));
+  }
+  return orders;
+}
+
+/// Raises penstock.ScheduleError with the attributes rank and position.
+[[noreturn]] void raise(const Validation& validation, const Schedule& schedule) {
+  std::string message = validation.reason;
+  try {
+    validation.require_ok(schedule);
+  } catch (const ScheduleError& error) {
+    message = error.what();
+  }
+  const nb::object error = nb::module_::import_("penstock._planning").attr("ScheduleError")(message);
+  error.attr("rank") = validation.cell ? nb::cast(validation.cell->rank.value()) : nb::none();
+  error.attr("position") = validation.cell ? nb::cast(validation.cell->position) : nb::none();
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw nb::python_error();
+}
+
+const Schedule& check(const Schedule& schedule, const std::optional<std::vector<int>>& activation_bound,
+                      std::optional<int> posts) {
+  const auto validated = [&](const Schedule& one, std::optional<int> with_posts) {
+    const Validation validation =
+        validate(one, {.links = {}, .activation_bound = activation_bound, .posts = with_posts});
+    if (!validation.ok) raise(validation, one);
+  };
+  if (schedule.is_lowered()) {
+    validated(schedule, posts);
+  } else {
+    validated(schedule, {});
+    validated(lower(schedule), posts);
+  }
+  return schedule;
+}
+
+Schedule lowered(const Schedule& schedule) { return schedule.is_lowered() ? schedule : lower(schedule); }
+
+void bind_costs(nb::module_& module) {
+  nb::class_<StageCosts> costs(module, "StageCosts",
+                               "Times of the stages in any one unit: one number for all stages, or one for each.\n\n"
+                               "Every argument is also an attribute, which is a list.");
+  costs.def(
+      "__init__",
+      [](StageCosts* self, const PerStage& forward, const PerStage& input_grad, const PerStage& weight_grad,
+         const std::optional<PerStage>& backward, const PerStage& update, double message, double message_gap,
+         double weight_share, double overhead, const std::optional<PerStage>& activation_bytes) {
+        new (self) StageCosts{.forward = list_of(forward),
+                              .input_grad = list_of(input_grad),
+                              .weight_grad = list_of(weight_grad),
+                              .update = list_of(update),
+                              .message = message,
+                              .message_gap = message_gap,
+                              .weight_share = weight_share,
+                              .overhead = overhead,
+                              .backward = backward ? list_of(*backward) : std::vector<double>{},
+                              .activation_bytes = activation_bytes ? list_of(*activation_bytes) : std::vector<double>{}};
+      },
+      nb::kw_only(), "forward"_a = 1.0, "input_grad"_a = 1.0, "weight_grad"_a = 1.0, "backward"_a = nb::none(),
+      "update"_a = 0.0, "message"_a = 0.0, "message_gap"_a = 0.0, "weight_share"_a = 0.5, "overhead"_a = 0.0,
+      "activation_bytes"_a = nb::none());
+  costs.def_ro("forward", &StageCosts::forward)
+      .def_ro("input_grad", &StageCosts::input_grad)
+      .def_ro("weight_grad", &StageCosts::weight_grad)
+      .def_ro("backward", &StageCosts::backward)
+      .def_ro("update", &StageCosts::update)
+      .def_ro("message", &StageCosts::message)
+      .def_ro("message_gap", &StageCosts::message_gap)
+      .def_ro("weight_share", &StageCosts::weight_share)
+      .def_ro("overhead", &StageCosts::overhead)
+      .def_ro("activation_bytes", &StageCosts::activation_bytes);
+}
+
+void bind_simulation(nb::module_& module) {
+  nb::class_<Slot>(module, "Slot", "An instruction and its times, in the unit of the costs.")
+      .def_prop_ro("instruction", [](const Slot& slot) { return to_string(slot.instruction); })
+      .def_ro("begin", &Slot::begin)
+      .def_ro("end", &Slot::end)
+      .def("__repr__", [](const Slot& slot) {
+        return say("Slot('", to_string(slot.instruction), "', ", slot.begin, ", ", slot.end, ")");
+      });
+  nb::class_<Simulation>(module, "Simulation", "The times and the memory of a simulated step.")
+      .def_ro("makespan", &Simulation::makespan, "From the first start on any rank to the last end on any rank.")
+      .def_ro("span", &Simulation::span, "The longest time of a rank from its own first start to its own last end.")
+      .def_ro("bubble", &Simulation::bubble_makespan, "The idle share of rank time in the makespan.")
+      .def_ro("bubble_span", &Simulation::bubble_span, "The idle share of rank time in the span.")
+      .def_ro("busy", &Simulation::busy, "Per rank: the time in which it computes.")
+      .def_ro("peak_activations", &Simulation::peak_activations,
+              "Per rank: the peak of live activations, in micro-batches of a whole rank.")
+      .def_ro("peak_contexts", &Simulation::peak_contexts,
+              "Per rank: the peak of live micro-batches; one counts once for each chunk, until its B or W.")
+      .def_ro("slots", &Simulation::slots, "Per rank: its compute and STEP instructions with their times.")
+      .def("__repr__", [](const Simulation& one) {
+        return say("Simulation(makespan=", one.makespan, ", bubble=", one.bubble_makespan, ")");
+      });
+}
+
+void bind_schedule(nb::module_& module) {
+  nb::class_<Schedule> schedule(module, "Schedule", "One list of instructions per rank. A plain value: nothing changes it.");
+  schedule
+      .def_ro("name", &Schedule::name)
+      .def_ro("micro_batches", &Schedule::micro_batches)
+      .def_prop_ro("ranks", &Schedule::rank_count)
+      .def_prop_ro("stages", &Schedule::stage_count)
+      .def_prop_ro("chunks", &Schedule::chunks, "The number of stages on each rank.")
+      .def_prop_ro("instructions", &Schedule::instruction_count, "The number of instructions of all ranks.")
+      .def_prop_ro("is_lowered", &Schedule::is_lowered, "Whether it contains messages and the optimiser's step.")
+      .def_prop_ro("orders", &orders_of, "Per rank: its instructions as texts, in the order of execution.")
+      .def_prop_ro("rank_of_stage",
+                   [](const Schedule& self) {
+                     std::vector<int> ranks;
+                     for (const Rank rank : self.rank_of_stage) ranks.push_back(rank.value());
+                     return ranks;
+                   })
+      .def("check", &check, nb::kw_only(), "activation_bound"_a = nb::none(), "posts"_a = nb::none(),
+           nb::rv_policy::reference,
+           "Proves that the schedule can run to its end, and returns it.\n\nRaises ScheduleError for the first "
+           "violation, with the attributes rank and position.")
+      .def("lower", &lowered, "The same with messages and the optimiser's step.")
+      .def("strip", &strip, "Only the compute instructions.")
+      .def(
+          "fuse",
+          [](const Schedule& self, int group) { return fuse_w(self, {.group = group}); }, "group"_a = 0,
+          "W of several micro-batches as one: over the whole step (0), or over groups.")
+      .def(
+          "simulate",
+          [](const Schedule& self, const StageCosts* costs) {
+            return simulate(lowered(self), or_unit(costs), {.links = {}, .keep_slots = true});
+          },
+          "costs"_a = nb::none(), nb::call_guard<nb::gil_scoped_release>(),
+          "Times of a step with these costs; without: F = I = W = 1, and messages take no time.")
+      .def(
+          "grid", [](const Schedule& self) { return timeline_grid(self); },
+          "A table for the terminal: a row per rank, a column per unit of time.")
+      .def(
+          "svg", [](const Schedule& self, const StageCosts* costs) { return schedule_svg(lowered(self), or_unit(costs)); },
+          "costs"_a = nb::none(), "A picture.")
+      .def(
+          "html",
+          [](const Schedule& self, const StageCosts* costs) { return schedule_html(lowered(self), or_unit(costs)); },
+          "costs"_a = nb::none(), "A page with zoom, complete in itself.")
+      .def("_repr_svg_", [](const Schedule& self) { return schedule_svg(lowered(self), StageCosts::unit()); })
+      .def("to_text", &write_schedule, "The text of a .sched file.")
+      .def(
+          "to_torch_csv", [](const Schedule& self, bool messages) { return write_torch_csv(self, {.messages = messages}); },
+          nb::kw_only(), "messages"_a = false, "The CSV of torch.distributed.pipelining.")
+      .def("__eq__", [](const Schedule& self, const Schedule& other) { return self == other; }, nb::is_operator(),
+           nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__str__", [](const Schedule& self) { return timeline_grid(self); })
+      .def("__repr__",
+           [](const Schedule& self) {
+             return say("Schedule('", self.name, "', ranks=", self.rank_count(), ", stages=", self.stage_count(),
+                        ", micro_batches=", self.micro_batches, ")");
+           })
+      .def("__getstate__", &write_schedule)
+      .def("__setstate__", [](Schedule& self, const std::string& text) { new (&self) Schedule(read_schedule(text)); });
+}
+
+}  // namespace
+
+void bind_schedules(nb::module_& module) {
+  bind_costs(module);
+  bind_simulation(module);
+  bind_schedule(module);
+  module.def("schedule_of", &schedule_of, "orders"_a, "micro_batches"_a, "name"_a);
+  module.def(
+      "generate",
+      [](const std::string& name, int ranks, int micro_batches, std::optional<int> chunks, const StageCosts* costs,
+         const std::optional<std::variant<double, std::string>>& memory_limit) {
+        Tuning tuning{.costs = or_unit(costs)};
+        if (const auto limit = limit_of(memory_limit)) tuning.memory_limit = *limit;
+        const ScheduleShape shape{ranks, micro_batches, chunks.value_or(find_generator(name).default_chunks)};
+        return penstock::generate(name, shape, tuning);
+      },
+      "name"_a, "ranks"_a, "micro_batches"_a, "chunks"_a, "costs"_a.none(), "memory_limit"_a,
+      nb::call_guard<nb::gil_scoped_release>());
+  module.def("names", [] {
+    std::vector<std::tuple<std::string, std::string>> names;
+    for (const ScheduleGenerator& one : generators()) names.emplace_back(one.name, one.summary);
+    return names;
+  });
+  module.def("from_text", &read_schedule, "text"_a);
+  module.def(
+      "from_torch_csv",
+      [](std::string_view text) {
+        CsvSchedule read = read_torch_csv(text);
+        return std::make_tuple(std::move(read.schedule), std::move(read.notes));
+      },
+      "text"_a);
+  module.def(
+      "table",
+      [](int ranks, int micro_batches, std::optional<int> chunks) {
+        return to_table(schedule_table({ranks, micro_batches, chunks}));
+      },
+      "ranks"_a, "micro_batches"_a, "chunks"_a);
+  module.def(
+      "figures",
+      [](const Schedule& schedule, const StageCosts* costs) {
+        const StepFigures figures = simulated_figures(lowered(schedule), or_unit(costs));
+        return std::make_tuple(figures.live, figures.messages);
+      },
+      "schedule"_a, "costs"_a.none());
+}
+
+}  // namespace penstock::python

@@ -1,0 +1,118 @@
+"""The package as it is installed. Run: pytest python/tests"""
+import doctest
+import importlib
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+
+ROOT = Path(__file__).resolve().parents[2]
+shapes = {"ranks": st.integers(1, 6), "micro_batches": st.integers(1, 12)}
+
+
+@pytest.mark.parametrize("name", ["penstock", "penstock.comparing", "penstock.grading", "penstock.schedules"])
+def test_examples(name):
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0 and result.failed == 0
+
+
+@pytest.mark.parametrize("name", list(ps.generators()))
+@given(**shapes)
+@settings(max_examples=10, deadline=None)
+def test_schedules_are_valid_and_survive_every_form(name, ranks, micro_batches):
+    made = ps.schedule(name, ranks=ranks, micro_batches=micro_batches)
+    assert made.check() is made
+    assert pickle.loads(pickle.dumps(made)) == made
+    by_hand = ps.schedule(made.orders, micro_batches=micro_batches)
+    assert by_hand.orders == made.orders and by_hand.rank_of_stage == made.rank_of_stage
+    assert made.lower().strip() == made
+    assert made.simulate().makespan > 0
+
+
+def test_files_are_read_again(tmp_path):
+    made = ps.schedule("zb-v", ranks=2, micro_batches=4)
+    (tmp_path / "a.sched").write_text(made.to_text())
+    (tmp_path / "a.csv").write_text(made.to_torch_csv())
+    assert ps.load(tmp_path / "a.sched") == made
+    assert ps.load(tmp_path / "a.csv").orders == made.orders
+
+
+def test_costs_decide_about_the_step():
+    made = ps.schedule("1f1b", ranks=2, micro_batches=2)
+    costs = ps.StageCosts(forward=[1, 2], input_grad=1, weight_grad=1, message=0.5)
+    assert costs.forward == [1, 2]
+    assert made.simulate(costs).makespan > made.simulate().makespan
+    assert [slot.instruction for slot in made.simulate().slots[1]][:2] == ["1F0", "1B0"]
+    with pytest.raises(ps.ConfigError, match="3"):
+        made.simulate(ps.StageCosts(forward=[1, 2, 3]))
+
+
+def test_a_violation_has_its_place():
+    with pytest.raises(ps.ScheduleError, match="1F0") as caught:
+        ps.schedule([["0F0", "0B0"], ["1B0", "1F0"]], micro_batches=1).check()
+    assert (caught.value.rank, caught.value.position) == (1, 0)
+    with pytest.raises(ps.ScheduleError) as caught:
+        ps.schedule([["0F0", "0B0"]], micro_batches=2).check()
+    assert isinstance(caught.value, ps.Misuse)
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ps.ConfigError, match="1f1b"):
+        ps.schedule("1f1bb", ranks=2, micro_batches=1)
+    with pytest.raises(ps.DataError, match="0X0"):
+        ps.schedule([["0X0"]], micro_batches=1)
+    with pytest.raises(ps.ConfigError, match="3"):
+        ps.schedule(lambda p, m: [(3, "0F0")], ranks=2, micro_batches=1)
+    with pytest.raises(ps.ConfigError, match="1f1b"):
+        ps.generator("1f1b")(lambda p, m: [])
+    with pytest.raises(ps.DataError, match="penstock_layer_costs"):
+        ps.plan({"penstock_costs": 1})
+
+
+@given(**shapes, split=st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_policies_make_valid_schedules(ranks, micro_batches, split):
+    order = {"I": 0, "B": 0, "F": 1, "W": 2}
+    made = ps.policy(lambda op, stage, i: (order[op], i), ranks=ranks, micro_batches=micro_batches,
+                     splits_backward=split).check()
+    assert made.instructions == ranks * micro_batches * (3 if split else 2)
+
+
+def test_plans():
+    planned = ps.plan(ROOT / "docs" / "example_costs.json", ranks=2, micro_batches=[8], schedules=["1f1b", "zb-h1"])
+    assert planned.best.makespan == planned.candidates[0].makespan
+    assert {one.schedule for one in planned.candidates} <= {"1f1b", "zb-h1"}
+    assert planned.best.schedule.check().micro_batches == 8
+    assert "chosen" in str(planned) and planned._repr_svg_().startswith("<svg")
+    with pytest.raises(ps.ConfigError, match="often"):
+        ps.plan(ROOT / "docs" / "example_costs.json", weight_gradients="often")
+
+
+def test_pictures():
+    made = ps.schedule("1f1b", ranks=2, micro_batches=4)
+    assert made._repr_svg_().startswith("<svg") and "<html" in made.html()
+    assert "1f1b" in ps.compare(["1f1b", made], ranks=2, micro_batches=4)._repr_html_()
+
+
+def test_a_wrong_instruction_is_found():
+    expected = ps.schedule("1f1b", ranks=2, micro_batches=3)
+    orders = expected.orders
+    assert ps.grade(expected, expected).is_equal
+    orders[1][1], orders[1][2] = orders[1][2], orders[1][1]
+    grade = ps.grade(ps.schedule(orders, micro_batches=3), expected)
+    assert grade.is_valid and grade.first_difference == (1, 1)
+    del orders[0][-1]
+    assert not ps.grade(ps.schedule(orders, micro_batches=3), expected).is_valid
+
+
+def test_the_program():
+    command = [sys.executable, "-m", "penstock", "schedule", "show", "--schedule", "1f1b", "--stages", "2",
+               "--micro-batches", "4"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert shown == str(ps.schedule("1f1b", ranks=2, micro_batches=4))
