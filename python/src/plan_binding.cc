@@ -54,6 +54,7 @@ void bind_plan(nb::module_& module) {
       .def_prop_ro("bubble", [](const Plan& plan) { return plan.prediction.bubble_makespan; })
       .def_prop_ro("memory_bytes", [](const Plan& plan) { return plan.prediction.memory_bytes; })
       .def_prop_ro("partition", &partition_of, "The first layer of each stage but the first, for --partition.")
+      .def_static("from_text", &read_plan, "text"_a)
       .def("to_text", &write_plan, "The text of a plan file, for penstock train --plan.")
       .def("__eq__", [](const Plan& self, const Plan& other) { return self == other; }, nb::is_operator(),
            nb::sig("def __eq__(self, other: object, /) -> bool"));
@@ -92,7 +93,6 @@ void bind_plans(nb::module_& module) {
       },
       "costs"_a, "ranks"_a, "micro_batches"_a, "schedules"_a, "weight_gradients"_a, "memory_limit"_a,
       nb::call_guard<nb::gil_scoped_release>());
-  module.def("plan_from_text", &read_plan, "text"_a);
 }
 
 }  // namespace penstock::python
