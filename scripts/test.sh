@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Builds and runs all tests: those that need LibTorch, then those that do not under the address sanitizer, and of these
-# the ones that start threads under the thread sanitizer.
+# the ones that start threads under the thread sanitizer; and the tests of the Python package.
 #
 #   scripts/test.sh [PRESET...]    default: release asan tsan
 #
-# Lint and the builds of the other presets run beside the tests of the first one, in the time that these leave: many wait
-# for deadlines. Every preset is run to its end; the exit code is not 0 if any of them failed.
+# Lint, the builds of the other presets and the Python package run beside the tests of the first one, in the time that
+# these leave: many wait for deadlines. Every preset is run to its end; the exit code is not 0 if any of them failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -45,7 +45,7 @@ run_tests() {
   if [[ $1 == tsan ]] && setarch "$(uname -m)" -R true 2> /dev/null; then runner=(setarch "$(uname -m)" -R); fi
   if [[ $1 == tsan ]]; then which=(-L threads); fi
   echo "test: $1"
-  part "$1: tests" "${runner[@]}" ctest --preset "$1" --parallel "$((2 * $(nproc)))" "${which[@]}"
+  part "$1: tests" "${runner[@]}" ctest --preset "$1" --parallel "$(($(nproc) + 1))" "${which[@]}"
 }
 
 build "${presets[0]}"
@@ -57,7 +57,8 @@ setsid bash -euo pipefail -c '
   { echo 19 > /proc/self/autogroup; } 2> /dev/null || true
   renice -n 19 $$ > /dev/null
   part lint scripts/lint.sh
-  for preset in "$@"; do build "$preset"; done' beside "${presets[@]:1}" > "$notes/beside.log" 2>&1 &
+  for preset in "$@"; do build "$preset"; done
+  part "python package" scripts/test_python.sh' beside "${presets[@]:1}" > "$notes/beside.log" 2>&1 &
 beside=$!
 run_tests "${presets[0]}"
 wait "$beside" || echo "lint or a build" >> "$notes/failed"

@@ -32,14 +32,12 @@ void bind_candidate(nb::module_& module) {
       .def_prop_ro("partition_kind", [](const Candidate& one) { return to_string(one.partition); })
       .def_ro("is_exact", &Candidate::is_exact)
       .def_ro("fits", &Candidate::fits)
-      .def_prop_ro("makespan",
-                   [](const Candidate& one) {
-                     return one.fits ? std::optional(one.prediction.makespan) : std::nullopt;
-                   })
-      .def_prop_ro("bubble",
-                   [](const Candidate& one) {
-                     return one.fits ? std::optional(one.prediction.bubble_makespan) : std::nullopt;
-                   })
+      .def_prop_ro(
+          "makespan",
+          [](const Candidate& one) { return one.fits ? std::optional(one.prediction.makespan) : std::nullopt; })
+      .def_prop_ro(
+          "bubble",
+          [](const Candidate& one) { return one.fits ? std::optional(one.prediction.bubble_makespan) : std::nullopt; })
       .def_prop_ro("memory_bytes", [](const Candidate& one) { return one.prediction.memory_bytes; })
       .def("__repr__", [](const Candidate& one) { return say("Candidate(", describe(one), ")"); });
 }
@@ -56,8 +54,9 @@ void bind_plan(nb::module_& module) {
       .def_prop_ro("partition", &partition_of, "The first layer of each stage but the first, for --partition.")
       .def_static("from_text", &read_plan, "text"_a)
       .def("to_text", &write_plan, "The text of a plan file, for penstock train --plan.")
-      .def("__eq__", [](const Plan& self, const Plan& other) { return self == other; }, nb::is_operator(),
-           nb::sig("def __eq__(self, other: object, /) -> bool"));
+      .def(
+          "__eq__", [](const Plan& self, const Plan& other) { return self == other; }, nb::is_operator(),
+          nb::sig("def __eq__(self, other: object, /) -> bool"));
 }
 
 }  // namespace

@@ -111,16 +111,17 @@ void bind_costs(nb::module_& module) {
       [](StageCosts* self, const PerStage& forward, const PerStage& input_grad, const PerStage& weight_grad,
          const std::optional<PerStage>& backward, const PerStage& update, double message, double message_gap,
          double weight_share, double overhead, const std::optional<PerStage>& activation_bytes) {
-        new (self) StageCosts{.forward = list_of(forward),
-                              .input_grad = list_of(input_grad),
-                              .weight_grad = list_of(weight_grad),
-                              .update = list_of(update),
-                              .message = message,
-                              .message_gap = message_gap,
-                              .weight_share = weight_share,
-                              .overhead = overhead,
-                              .backward = backward ? list_of(*backward) : std::vector<double>{},
-                              .activation_bytes = activation_bytes ? list_of(*activation_bytes) : std::vector<double>{}};
+        new (self)
+            StageCosts{.forward = list_of(forward),
+                       .input_grad = list_of(input_grad),
+                       .weight_grad = list_of(weight_grad),
+                       .update = list_of(update),
+                       .message = message,
+                       .message_gap = message_gap,
+                       .weight_share = weight_share,
+                       .overhead = overhead,
+                       .backward = backward ? list_of(*backward) : std::vector<double>{},
+                       .activation_bytes = activation_bytes ? list_of(*activation_bytes) : std::vector<double>{}};
       },
       nb::kw_only(), "forward"_a = 1.0, "input_grad"_a = 1.0, "weight_grad"_a = 1.0, "backward"_a = nb::none(),
       "update"_a = 0.0, "message"_a = 0.0, "message_gap"_a = 0.0, "weight_share"_a = 0.5, "overhead"_a = 0.0,
@@ -162,9 +163,9 @@ void bind_simulation(nb::module_& module) {
 }
 
 void bind_schedule(nb::module_& module) {
-  nb::class_<Schedule> schedule(module, "Schedule", "One list of instructions per rank. A plain value: nothing changes it.");
-  schedule
-      .def_ro("name", &Schedule::name)
+  nb::class_<Schedule> schedule(module, "Schedule",
+                                "One list of instructions per rank. A plain value: nothing changes it.");
+  schedule.def_ro("name", &Schedule::name)
       .def_ro("micro_batches", &Schedule::micro_batches)
       .def_prop_ro("ranks", &Schedule::rank_count)
       .def_prop_ro("stages", &Schedule::stage_count)
@@ -185,8 +186,7 @@ void bind_schedule(nb::module_& module) {
       .def("lower", &lowered, "The same with messages and the optimiser's step.")
       .def("strip", &strip, "Only the compute instructions.")
       .def(
-          "fuse",
-          [](const Schedule& self, int group) { return fuse_w(self, {.group = group}); }, "group"_a = 0,
+          "fuse", [](const Schedule& self, int group) { return fuse_w(self, {.group = group}); }, "group"_a = 0,
           "W of several micro-batches as one: over the whole step (0), or over groups.")
       .def(
           "simulate",
@@ -199,7 +199,8 @@ void bind_schedule(nb::module_& module) {
           "grid", [](const Schedule& self) { return timeline_grid(self); },
           "A table for the terminal: a row per rank, a column per unit of time.")
       .def(
-          "svg", [](const Schedule& self, const StageCosts* costs) { return schedule_svg(lowered(self), or_unit(costs)); },
+          "svg",
+          [](const Schedule& self, const StageCosts* costs) { return schedule_svg(lowered(self), or_unit(costs)); },
           "costs"_a = nb::none(), "A picture.")
       .def(
           "html",
@@ -208,10 +209,12 @@ void bind_schedule(nb::module_& module) {
       .def("_repr_svg_", [](const Schedule& self) { return schedule_svg(lowered(self), StageCosts::unit()); })
       .def("to_text", &write_schedule, "The text of a .sched file.")
       .def(
-          "to_torch_csv", [](const Schedule& self, bool messages) { return write_torch_csv(self, {.messages = messages}); },
+          "to_torch_csv",
+          [](const Schedule& self, bool messages) { return write_torch_csv(self, {.messages = messages}); },
           nb::kw_only(), "messages"_a = false, "The CSV of torch.distributed.pipelining.")
-      .def("__eq__", [](const Schedule& self, const Schedule& other) { return self == other; }, nb::is_operator(),
-           nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def(
+          "__eq__", [](const Schedule& self, const Schedule& other) { return self == other; }, nb::is_operator(),
+          nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__str__", [](const Schedule& self) { return timeline_grid(self); })
       .def("__repr__",
            [](const Schedule& self) {
