@@ -27,7 +27,7 @@ from penstock.schedules import generator, generators, load, policy, schedule, ta
 
 __version__ = "0.2.0"
 __all__ = [
-    "Candidate", "Comparison", "ConfigError", "DataError", "Failure", "Grade", "InternalError", "Misuse", "Plan", "Planned",
-    "Schedule", "ScheduleError", "Simulation", "Slot", "StageCosts", "compare", "generator", "generators", "grade", "load",
-    "plan", "policy", "schedule", "table",
+    "Candidate", "Comparison", "ConfigError", "DataError", "Failure", "Grade", "InternalError", "Misuse", "Plan",
+    "Planned", "Schedule", "ScheduleError", "Simulation", "Slot", "StageCosts", "compare", "generator", "generators",
+    "grade", "load", "plan", "policy", "schedule", "table",
 ]

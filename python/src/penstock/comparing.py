@@ -74,7 +74,9 @@ def _as_table(rows: list[dict[str, Any]]) -> str:
     def text(name: str, value: object) -> str:
         if name == "bubble":
             return f"{value:.1%}"
-        return f"{value:.1f}" if name == "peak_activations" else f"{value:g}" if isinstance(value, float) else str(value)
+        if name == "peak_activations":
+            return f"{value:.1f}"
+        return f"{value:g}" if isinstance(value, float) else str(value)
 
     lines = [list(rows[0])] if rows else []
     lines += [[text(name, value) for name, value in row.items()] for row in rows]

@@ -137,7 +137,8 @@ def zero_bubble_5() -> list[Row]:
     rows = []
     for cell in _cells("Table 5", "bubble rate"):
         predicted = _step(cell)[1]
-        rows.append(Row(cell.setting + f", m = {cell.micro_batches}", cell.value, predicted, predicted - cell.value, {}))
+        rows.append(Row(cell.setting + f", m = {cell.micro_batches}", cell.value, predicted, predicted - cell.value,
+                        {}))
     return rows
 
 
@@ -152,7 +153,8 @@ def table(name: str) -> list[Row]:
 
 
 def main(arguments: Optional[list[str]] = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m penstock.published", description="predictions beside published figures")
+    parser = argparse.ArgumentParser(prog="python -m penstock.published",
+                                     description="predictions beside published figures")
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("--json", action="store_true", help="rows as JSON")
     flags = parser.parse_args(arguments)
@@ -161,7 +163,8 @@ def main(arguments: Optional[list[str]] = None) -> None:
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return
     for row in rows:
-        print(f"{row.configuration:58} published {row.published:8.4g}  predicted {row.predicted:8.4g}  error {row.error:+.2%}")
+        print(f"{row.configuration:58} published {row.published:8.4g}  predicted {row.predicted:8.4g}  "
+              f"error {row.error:+.2%}")
     errors = [abs(row.error) for row in rows]
     print(f"{len(rows)} rows: median error {statistics.median(errors):.2%}, worst {max(errors):.2%}")
 
