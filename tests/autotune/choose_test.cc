@@ -83,7 +83,7 @@ TEST(ChooseByProfile, stays_within_the_memory_limit) {
   options.chunks = 2;
   EXPECT_TRUE(says(error_text<ScheduleError>([&] { chosen(world, network, options); }),
                    "no schedule stays within a memory limit of 0.001 (times 1F1B's live micro-batches)",
-                   "the smallest limit that would do is 1, with", "2 chunk(s) per rank and 4 micro-batches"));
+                   "the smallest limit that would do is 1, with", "2 chunks per rank and 4 micro-batches"));
 }
 
 // GPipe keeps all micro-batches: under a memory limit nothing that is measured may.

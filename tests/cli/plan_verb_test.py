@@ -105,7 +105,7 @@ class PlanVerb(program_runs.VerbRuns):
                          [("1f1b", True, 80), ("gpipe", False, 160)])
         for limit, needed in (("120B",
                                "a memory limit of 120B of activations per rank: the smallest limit that would do "
-                               "is 160B, with 'gpipe', 1 chunk(s) per rank and 4 micro-batches"),
+                               "is 160B, with 'gpipe', 1 chunk per rank and 4 micro-batches"),
                               ("1.5", "the smallest limit that would do is 2, with 'gpipe'")):
             self.assertIn(needed, self.complaint_of(*self.plan("--schedules", "gpipe", "--memory-limit", limit)))
         adapted = self.run_program(*self.plan("--schedules", "zb-auto", "--memory-limit", "100B", "--json", "-"))[1]

@@ -247,7 +247,7 @@ TEST(Planner, the_smallest_sufficient_cap_is_named) {
   const PlanConstraints constraints{.schedules = {"gpipe", "sequential"}};
   EXPECT_EQ(test::error_text<ScheduleError>([&] { make_plan(costs, constraints); }),
             "no schedule fits into 439 bytes per rank: the smallest cap that would do is 440 bytes, with 'sequential', "
-            "1 chunk(s) per rank and 4 micro-batches");
+            "1 chunk per rank and 4 micro-batches");
   costs.memory_cap_bytes = 440;
   EXPECT_EQ(make_plan(costs, constraints).plan.schedule.name, "sequential");
 }
@@ -310,7 +310,7 @@ TEST(Planner, a_memory_limit_leaves_out_what_exceeds_it) {
   const PlanConstraints gpipe{.schedules = {"gpipe"}, .memory_limit = TimesOf1F1B{1.5}};
   EXPECT_EQ(test::error_text<ScheduleError>([&] { make_plan(even_layers(), gpipe); }),
             "no schedule stays within a memory limit of 1.5 (times 1F1B's live micro-batches): the smallest limit that "
-            "would do is 2, with 'gpipe', 1 chunk(s) per rank and 4 micro-batches");
+            "would do is 2, with 'gpipe', 1 chunk per rank and 4 micro-batches");
   EXPECT_EQ(make_plan(even_layers(), {.schedules = {"gpipe"}, .memory_limit = TimesOf1F1B{2}})
                 .candidates.front()
                 .needed_limit,
@@ -357,7 +357,7 @@ TEST(Planner, a_memory_limit_in_bytes_leaves_out_what_exceeds_it) {
   };
   EXPECT_EQ(complaint({.schedules = {"gpipe"}, .memory_limit = BytesPerRank{120}}),
             "no schedule stays within a memory limit of 120B of activations per rank: the smallest limit that would do "
-            "is 160B, with 'gpipe', 1 chunk(s) per rank and 4 micro-batches");
+            "is 160B, with 'gpipe', 1 chunk per rank and 4 micro-batches");
   const Planned planned = make_plan(even_layers(), {.schedules = {"gpipe", "1f1b"}, .memory_limit = BytesPerRank{120}});
   EXPECT_EQ(planned.candidates.front().schedule, "1f1b");
   EXPECT_EQ(planned.candidates.front().needed_limit, MemoryLimit(BytesPerRank{80}));

@@ -131,6 +131,19 @@ TEST(Generate, refuses_invalid_costs) {
   }
 }
 
+TEST(Generate, knows_the_names_of_torch_and_of_papers) {
+  for (const auto& [name, ours] : {std::pair{"Interleaved1F1B", "interleaved"},
+                                   {"ZBVZeroBubble", "zb-v"},
+                                   {"GPipe", "gpipe"},
+                                   {"1F1B", "1f1b"},
+                                   {"LoopedBFS", "looped-bfs"},
+                                   {"DualPipeV", "dualpipe-v"},
+                                   {"ZB-H1", "zb-h1"},
+                                   {"zb_h2", "zb-h2"}})
+    EXPECT_EQ(find_generator(name).name, ours) << name;
+  EXPECT_EQ(known_generator("InterleavedZeroBubble"), nullptr);
+}
+
 TEST(Generate, refuses_invalid_shapes) {
   EXPECT_EQ(refusal("1f1f", {}), say("no schedule is called '1f1f': did you mean '1f1b'? There are ", all_names));
   EXPECT_EQ(refusal("1f1b", {.ranks = 0}), "a schedule for 0 ranks: at least 1 is needed");
@@ -138,10 +151,10 @@ TEST(Generate, refuses_invalid_shapes) {
   EXPECT_EQ(refusal("1f1b", {.ranks = 2, .micro_batches = 4, .chunks = 0}),
             "a schedule with 0 chunks per rank: at least 1 is needed");
   EXPECT_EQ(refusal("1f1b", {.ranks = 2, .micro_batches = 4, .chunks = 2}),
-            "schedule '1f1b' takes at most 1 chunk(s) per rank, not 2; with more it would be the schedule "
+            "schedule '1f1b' takes exactly 1 chunk per rank, not 2; with more it would be the schedule "
             "'interleaved'");
   EXPECT_EQ(refusal("gpipe", {.ranks = 2, .micro_batches = 4, .chunks = 2}),
-            "schedule 'gpipe' takes at most 1 chunk(s) per rank, not 2; with more it would be the looped schedule "
+            "schedule 'gpipe' takes exactly 1 chunk per rank, not 2; with more it would be the looped schedule "
             "'looped-bfs'");
   EXPECT_EQ(refusal("interleaved", {.ranks = 2, .micro_batches = 4}),
             "schedule 'interleaved' takes at least 2 chunks per rank, not 1; with 1 it would be the schedule '1f1b'");

@@ -53,6 +53,8 @@ TEST(ScheduleTable, measured_values_have_columns_if_there_are_any) {
   EXPECT_EQ(to_markdown(rows).find("measured"), std::string::npos);
   rows[0].measured = {.bubble_span = 0.1, .bubble_makespan = 0.123, .live = 1, .messages = 16};
   EXPECT_THROW(schedule_table({.ranks = 0, .micro_batches = 4, .chunks = {}}), ConfigError);
+  for (const int chunks : {65, 0, -3})
+    EXPECT_THROW(schedule_table({.ranks = 2, .micro_batches = 4, .chunks = chunks}), ConfigError) << chunks;
   const std::string text = to_markdown(rows);
   EXPECT_TRUE(
       test::says(text, "| bubble, measured | activations | simulated | measured | messages | simulated | measured |\n",

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 #include "penstock/plan/candidate.h"
 #include "penstock/plan/stage_partitioner.h"
 #include "penstock/schedule/memory_limit.h"
@@ -336,7 +337,7 @@ void require_fitting(const LayerCosts& costs, const PlanConstraints& constraints
                      const std::vector<Outcome>& outcomes) {
   if (outcomes.front().candidate.fits) return;
   const auto with = [](const Candidate& candidate) {
-    return say("with '", candidate.schedule, "', ", candidate.chunks, " chunk(s) per rank and ",
+    return say("with '", candidate.schedule, "', ", counted(candidate.chunks, "chunk"), " per rank and ",
                candidate.micro_batches, " micro-batches");
   };
   const Candidate& smallest = outcomes.front().candidate;

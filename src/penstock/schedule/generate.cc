@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/base/error.h"
@@ -37,16 +39,31 @@ void check_shape(const ScheduleGenerator& generator, const ScheduleShape& shape)
   require<ConfigError>(shape.micro_batches >= 1, "a schedule for ", shape.micro_batches,
                        " micro-batches: at least 1 is needed");
   require<ConfigError>(shape.chunks >= 1, "a schedule with ", shape.chunks, " chunks per rank: at least 1 is needed");
-  require<ConfigError>(shape.chunks <= generator.max_chunks, "schedule '", generator.name, "' takes at most ",
-                       generator.max_chunks, " chunk(s) per rank, not ", shape.chunks, advice(generator.name));
-  require<ConfigError>(shape.chunks >= generator.min_chunks, "schedule '", generator.name, "' takes at least ",
-                       generator.min_chunks, " chunks per rank, not ", shape.chunks, advice(generator.name));
+  const bool is_exact = generator.min_chunks == generator.max_chunks;
+  require<ConfigError>(shape.chunks <= generator.max_chunks, "schedule '", generator.name, "' takes ",
+                       is_exact ? "exactly " : "at most ", counted(generator.max_chunks, "chunk"), " per rank, not ",
+                       shape.chunks, advice(generator.name));
+  require<ConfigError>(shape.chunks >= generator.min_chunks, "schedule '", generator.name, "' takes ",
+                       is_exact ? "exactly " : "at least ", counted(generator.min_chunks, "chunk"), " per rank, not ",
+                       shape.chunks, advice(generator.name));
   const std::int64_t stages = std::int64_t{shape.ranks} * shape.chunks;
   require<ConfigError>(stages <= max_stages, shape.ranks, " ranks x ", shape.chunks, " chunks are ", stages,
                        " stages: at most ", max_stages, " are possible");
   require<ConfigError>(stages * shape.micro_batches <= max_cells, stages, " stages x ", shape.micro_batches,
                        " micro-batches: at most ", max_cells, " in all are possible");
 }
+
+/// `name` without what other programs and papers write differently: "ZB-H1", "zb_h1" and "zbh1" are one name.
+std::string plain(std::string_view name) {
+  std::string letters;
+  for (const char c : name)
+    if (c != '-' && c != '_') letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return letters;
+}
+
+/// Names of torch.distributed.pipelining that are not such a form of ours.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> names_of_torch{
+    {{"interleaved1f1b", "interleaved"}, {"zbvzerobubble", "zb-v"}}};
 
 }  // namespace
 
@@ -60,7 +77,10 @@ std::span<const ScheduleGenerator> generators() {
 
 const ScheduleGenerator* known_generator(std::string_view name) {
   const auto table = generators();
-  const auto found = std::ranges::find(table, name, &ScheduleGenerator::name);
+  const std::string wanted = plain(name);
+  for (const auto& [of_torch, ours] : names_of_torch)
+    if (wanted == of_torch) return known_generator(ours);
+  const auto found = std::ranges::find(table, wanted, [](const ScheduleGenerator& one) { return plain(one.name); });
   return found == table.end() ? nullptr : &*found;
 }
 

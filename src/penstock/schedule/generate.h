@@ -15,7 +15,8 @@ namespace penstock {
 std::string_view default_schedule(int chunks);
 /// All generators, in the order in which --help lists them. The table lives as long as the program.
 std::span<const ScheduleGenerator> generators();
-/// The generator called `name`, or null if there is none.
+/// The generator called `name`, or null if there is none. Names of torch.distributed.pipelining are known as well
+/// ("Interleaved1F1B"), and case, '-' and '_' do not count: "ZB-H1", "zb_h1".
 const ScheduleGenerator* known_generator(std::string_view name);
 /// Whether `source`, a user's name of a schedule, is the path of a file and not the name of a generator: no
 /// generator has this name, and it contains a '/' or '.' or there is such a file.

@@ -3,7 +3,7 @@
 // simulated, drawn and traced.
 //
 //   Schedule plan = lower(generate("1f1b", {.ranks = 2, .micro_batches = 4}));
-//   validate(plan).require_ok();
+//   validate(plan).require_ok(plan);
 //   std::cout << timeline_grid(plan);
 //
 // All types are plain values. All functions are pure, except load_schedule(), which reads a file; any

@@ -59,11 +59,15 @@ StepFigures simulated_figures(const Schedule& schedule, const StageCosts& costs)
 }
 
 std::vector<TableRow> schedule_table(const TableShape& shape) {
+  const auto takes = [&](const ScheduleGenerator& one) {
+    return shape.chunks && *shape.chunks >= one.min_chunks && *shape.chunks <= one.max_chunks;
+  };
+  require<ConfigError>(!shape.chunks || std::ranges::any_of(generators(), takes), "a table of schedules with ",
+                       shape.chunks.value_or(0), " chunks per rank, which none takes: pass a number that one takes");
   std::vector<TableRow> rows;
   for (const ScheduleGenerator& generator : generators()) {
-    const int chunks = shape.chunks.value_or(generator.default_chunks);
-    const bool takes = chunks >= generator.min_chunks && chunks <= generator.max_chunks;
-    const ScheduleShape own{shape.ranks, shape.micro_batches, takes ? chunks : generator.default_chunks};
+    const ScheduleShape own{shape.ranks, shape.micro_batches,
+                            takes(generator) ? *shape.chunks : generator.default_chunks};
     rows.push_back({.schedule = std::string(generator.name),
                     .shape = own,
                     .bubble_formula = std::string(generator.bubble_formula),
