@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 environment=$(mktemp -d)
 trap 'rm -rf "$environment"' EXIT
 python3 -m venv "$environment"
-if ! "$environment/bin/pip" install --quiet --disable-pip-version-check pytest hypothesis mypy ./python; then
+if ! "$environment/bin/pip" install --quiet --disable-pip-version-check pytest hypothesis mypy numpy ./python; then
   if "$environment/bin/pip" download --quiet --no-deps --dest "$environment" nanobind 2> /dev/null; then exit 1; fi
   echo "test_python: skipped: the package registry cannot be reached"
   exit 0

@@ -53,6 +53,16 @@ void bind_plan(nb::module_& module) {
       .def_prop_ro("memory_bytes", [](const Plan& plan) { return plan.prediction.memory_bytes; })
       .def_prop_ro("partition", &partition_of, "The first layer of each stage but the first, for --partition.")
       .def_static("from_text", &read_plan, "text"_a)
+      .def(
+          "to_torch_csv",
+          [](nb::handle self, const std::optional<std::string>& path) {
+            return self.attr("schedule").attr("to_torch_csv")(path);
+          },
+          "path"_a = nb::none(), nb::sig("def to_torch_csv(self, path: str | None = None) -> str"),
+          "The schedule as CSV of torch.distributed.pipelining, which is also written to `path`.")
+      .def(
+          "_repr_svg_", [](nb::handle self) { return self.attr("schedule").attr("_repr_svg_")(); },
+          nb::sig("def _repr_svg_(self) -> str"))
       .def("to_text", &write_plan, "The text of a plan file, for penstock train --plan.")
       .def(
           "__eq__", [](const Plan& self, const Plan& other) { return self == other; }, nb::is_operator(),

@@ -1,7 +1,6 @@
 // Schedules and their costs, for Python.
-#include <algorithm>
+#include <fstream>
 #include <map>
-#include <set>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -98,6 +97,33 @@ const Schedule& check(const Schedule& schedule, const std::optional<std::vector<
     validated(lower(schedule), posts);
   }
   return schedule;
+}
+
+/// The text, which is also written to `path`.
+std::string torch_csv(const Schedule& schedule, const std::optional<std::string>& path, bool messages) {
+  for (const Order& order : schedule.orders)
+    for (const Instruction& instruction : order)
+      require<ScheduleError>(!instruction.is_fused(), "torch has no W of several micro-batches, as ",
+                             to_string(instruction), ": plan with target='torch', or weight_gradients='stream'");
+  std::string text = write_torch_csv(messages ? schedule : strip(schedule), {.messages = messages});
+  if (!path) return text;
+  std::ofstream file(*path, std::ios::binary);
+  file << text;
+  require<DataError>(static_cast<bool>(file.flush()), "cannot write '", *path, "'");
+  return text;
+}
+
+constexpr const char* torch_csv_help =
+    "The CSV of torch.distributed.pipelining, which is also written to `path`.\n\n"
+    "Raises ScheduleError for what torch cannot express.";
+
+/// Schedule(source, ranks=..., micro_batches=...).
+void construct(Schedule* self, nb::handle source, std::optional<int> ranks, int micro_batches,
+               std::optional<int> chunks) {
+  const nb::object made =
+      nb::module_::import_("penstock.schedules")
+          .attr("schedule")(source, "ranks"_a = ranks, "micro_batches"_a = micro_batches, "chunks"_a = chunks);
+  new (self) Schedule(nb::cast<const Schedule&>(made));
 }
 
 Schedule lowered(const Schedule& schedule) { return schedule.is_lowered() ? schedule : lower(schedule); }
@@ -208,10 +234,9 @@ void bind_schedule(nb::module_& module) {
           "costs"_a = nb::none(), "A page with zoom, complete in itself.")
       .def("_repr_svg_", [](const Schedule& self) { return schedule_svg(lowered(self), StageCosts::unit()); })
       .def("to_text", &write_schedule, "The text of a .sched file.")
-      .def(
-          "to_torch_csv",
-          [](const Schedule& self, bool messages) { return write_torch_csv(self, {.messages = messages}); },
-          nb::kw_only(), "messages"_a = false, "The CSV of torch.distributed.pipelining.")
+      .def("to_torch_csv", &torch_csv, "path"_a = nb::none(), nb::kw_only(), "messages"_a = false, torch_csv_help)
+      .def("__init__", &construct, "source"_a, nb::kw_only(), "ranks"_a = nb::none(), "micro_batches"_a,
+           "chunks"_a = nb::none(), "What penstock.schedule() takes.")
       .def(
           "__eq__", [](const Schedule& self, const Schedule& other) { return self == other; }, nb::is_operator(),
           nb::sig("def __eq__(self, other: object, /) -> bool"))

@@ -95,6 +95,20 @@ def test_plans():
         ps.plan(ROOT / "docs" / "example_costs.json", weight_gradients="often")
 
 
+def test_torch_gets_what_it_can_express(tmp_path):
+    costs = ROOT / "docs" / "example_costs.json"
+    planned = ps.plan(costs, ranks=2, micro_batches=[8], target="torch")
+    text = planned.best.to_torch_csv(str(tmp_path / "p2.csv"))
+    assert ps.load(tmp_path / "p2.csv").orders == planned.best.schedule.orders
+    assert text == planned.best.schedule.to_torch_csv() and planned.best._repr_svg_().startswith("<svg")
+    with pytest.raises(ps.ScheduleError, match="W0-3"):
+        ps.Schedule("1f1b", ranks=2, micro_batches=4).fuse().to_torch_csv()
+    with pytest.raises(ps.ConfigError, match="fused"):
+        ps.plan(costs, target="torch", weight_gradients="fused")
+    with pytest.raises(ps.ConfigError, match="jax"):
+        ps.plan(costs, target="jax")
+
+
 def test_pictures():
     made = ps.schedule("1f1b", ranks=2, micro_batches=4)
     assert made._repr_svg_().startswith("<svg") and "<html" in made.html()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from penstock import _planning
-from penstock._planning import Candidate, Plan
+from penstock._planning import Candidate, ConfigError, Plan
 
 if TYPE_CHECKING:
     import pandas
@@ -60,7 +60,8 @@ class Planned:
 
 
 def plan(costs: Costs, *, ranks: Optional[int] = None, micro_batches: Sequence[int] = (), schedules: Sequence[str] = (),
-         weight_gradients: str = "auto", memory_limit: Union[float, str, None] = None) -> Planned:
+         weight_gradients: str = "auto", memory_limit: Union[float, str, None] = None,
+         target: Optional[str] = None) -> Planned:
     """Chooses the schedule with the shortest predicted step.
 
     Parameters
@@ -75,6 +76,8 @@ def plan(costs: Costs, *, ranks: Optional[int] = None, micro_batches: Sequence[i
         'stream', 'fused', or 'auto': both are tried.
     memory_limit
         Of the activations per rank: 1.5 times 1F1B's, or bytes, as '512MiB'.
+    target
+        'torch': only what torch.distributed.pipelining executes, which has no W over several micro-batches.
 
     Raises
     ------
@@ -83,5 +86,11 @@ def plan(costs: Costs, *, ranks: Optional[int] = None, micro_batches: Sequence[i
     ConfigError, ScheduleError
         If nothing can be planned, or nothing fits; names the smallest limit that would.
     """
+    if target not in (None, "torch"):
+        raise ConfigError(f"target = '{target}': pass 'torch', or nothing for Penstock")
+    if target == "torch":
+        if weight_gradients not in ("auto", "stream"):
+            raise ConfigError(f"target = 'torch' with weight_gradients = '{weight_gradients}': torch has 'stream' only")
+        weight_gradients = "stream"
     text = json.dumps(dict(costs)) if isinstance(costs, Mapping) else Path(costs).read_text()
     return Planned(_planning.plan(text, ranks, list(micro_batches), list(schedules), weight_gradients, memory_limit))

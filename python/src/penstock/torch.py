@@ -122,11 +122,6 @@ def _times(module: torch.nn.Module, x: torch.Tensor,
     return times, output.detach(), sum(kept.values())
 
 
-def to_csv(source: Union[Plan, Schedule]) -> str:
-    """The schedule as torch reads it: compute instructions. Raises ScheduleError for what torch cannot express."""
-    return (source.schedule if isinstance(source, Plan) else source).strip().to_torch_csv()
-
-
 def runtime(source: Union[Plan, Schedule], stages: Sequence[Union[PipelineStage, torch.nn.Module]],
             loss_fn: Optional[Callable[..., torch.Tensor]] = None, *, rank: Optional[int] = None,
             device: Union[str, torch.device] = "cpu", **options: Any) -> _PipelineScheduleRuntime:
@@ -151,7 +146,7 @@ def runtime(source: Union[Plan, Schedule], stages: Sequence[Union[PipelineStage,
         For a schedule that torch cannot express.
     """
     made = source.schedule if isinstance(source, Plan) else source
-    text = to_csv(made)
+    text = made.to_torch_csv()
     mine = torch.distributed.get_rank() if rank is None else rank
     own: list[PipelineStage] = [stage for stage in stages if isinstance(stage, PipelineStage)]
     if not own:
