@@ -84,21 +84,15 @@ void bind_plans(nb::module_& module) {
       "plan",
       [](std::string_view costs, std::optional<int> ranks, const std::vector<int>& micro_batches,
          const std::vector<std::string>& schedules, const std::string& weight_gradients,
-         const std::optional<std::variant<double, std::string>>& memory_limit) {
+         const GivenLimit& memory_limit) {
         LayerCosts read = read_layer_costs(costs);
         if (ranks) read.ranks = *ranks;
         if (!micro_batches.empty()) read.micro_batches = micro_batches;
         const auto mode = weight_gradients_named(weight_gradients);
         require<ConfigError>(mode.has_value(), "weight_gradients = '", weight_gradients,
                              "': pass 'stream', 'fused' or 'auto'");
-        PlanConstraints constraints{.schedules = schedules, .weight_gradients = *mode};
-        if (memory_limit) {
-          if (const auto* times = std::get_if<double>(&*memory_limit))
-            constraints.memory_limit = TimesOf1F1B{*times};
-          else
-            constraints.memory_limit = parse_memory_limit(std::get<std::string>(*memory_limit));
-        }
-        return make_plan(read, constraints);
+        return make_plan(read,
+                         {.schedules = schedules, .weight_gradients = *mode, .memory_limit = limit_of(memory_limit)});
       },
       "costs"_a, "ranks"_a, "micro_batches"_a, "schedules"_a, "weight_gradients"_a, "memory_limit"_a,
       nb::call_guard<nb::gil_scoped_release>());

@@ -36,12 +36,6 @@ const StageCosts& or_unit(const StageCosts* costs) {
   return costs ? *costs : unit;
 }
 
-std::optional<MemoryLimit> limit_of(const std::optional<std::variant<double, std::string>>& limit) {
-  if (!limit) return std::nullopt;
-  if (const auto* times = std::get_if<double>(&*limit)) return TimesOf1F1B{*times};
-  return parse_memory_limit(std::get<std::string>(*limit));
-}
-
 /// The rank of each stage follows from the instructions; a stage without any is on the first rank.
 Schedule schedule_of(const Orders& orders, int micro_batches, const std::string& name) {
   Schedule schedule{.name = name, .micro_batches = micro_batches};
@@ -252,6 +246,12 @@ void bind_schedule(nb::module_& module) {
 
 }  // namespace
 
+std::optional<MemoryLimit> limit_of(const GivenLimit& limit) {
+  if (!limit) return std::nullopt;
+  if (const auto* times = std::get_if<double>(&*limit)) return TimesOf1F1B{*times};
+  return parse_memory_limit(std::get<std::string>(*limit));
+}
+
 void bind_schedules(nb::module_& module) {
   bind_costs(module);
   bind_simulation(module);
@@ -260,7 +260,7 @@ void bind_schedules(nb::module_& module) {
   module.def(
       "generate",
       [](const std::string& name, int ranks, int micro_batches, std::optional<int> chunks, const StageCosts* costs,
-         const std::optional<std::variant<double, std::string>>& memory_limit) {
+         const GivenLimit& memory_limit) {
         Tuning tuning{.costs = or_unit(costs)};
         if (const auto limit = limit_of(memory_limit)) tuning.memory_limit = *limit;
         const ScheduleShape shape{ranks, micro_batches, chunks.value_or(find_generator(name).default_chunks)};

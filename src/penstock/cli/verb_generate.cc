@@ -205,11 +205,7 @@ int generate(GenerateFlags flags) {
     writer.write(prompts);
   if (!world.is_main()) return 0;
   log(LogLevel::info, writer.speed_text());
-  const std::string line = json_text(writer.json()) + "\n";
-  if (flags.json == "-")
-    std::cout << line << std::flush;
-  else if (!flags.json.empty())
-    write_text(flags.json, line);
+  if (!flags.json.empty()) write_text(flags.json, json_text(writer.json()) + "\n");
   return 0;
 }
 

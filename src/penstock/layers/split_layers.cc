@@ -22,14 +22,21 @@ torch::Tensor stacked_rows(Tensors rows) {
 /// y = x w^T + b with x [..., in], w [out, in], y [..., out]:
 ///   I  dx = dy w
 ///   W  dw = dy^T x, db = sum of dy's rows
+/// With the transposed weight w [in, out]: y = x w + b, dx = dy w^T, dw = x^T dy.
 class SplitLinear : public SplitLayer {
  public:
   SplitLinear(const LayerCall& call, const torch::nn::LinearImpl& module, Gradients& gradients)
-      : SplitLayer(call, {module.weight, module.bias}, gradients) {}
+      : SplitLayer(call, {module.weight, module.bias}, gradients), is_transposed_(false) {}
+  SplitLinear(const LayerCall& call, const TransposedLinear& module, Gradients& gradients)
+      : SplitLayer(call, {module.weight, module.bias}, gradients), is_transposed_(true) {}
 
  private:
+  /// [out, in]: a weight as torch::nn::Linear has it.
+  torch::Tensor matrix(const torch::Tensor& weight) const { return is_transposed_ ? weight.t() : weight; }
+
   /// The selected kernel if it supports x, otherwise the library's.
   LinearKernel kernel_for(const torch::Tensor& x) const {
+    if (is_transposed_) return LinearKernel::library;
     const LinearKernel kernel = kernels().kernel_for(LinearShape{weight().size(1), weight().size(0)});
     return can_compute(kernel, x, bias().defined()) ? kernel : LinearKernel::library;
   }
@@ -41,62 +48,35 @@ class SplitLinear : public SplitLayer {
   }
 
   torch::Tensor compute(const torch::Tensor& x, const WeightAndBias& parameters) const override {
-    return run_linear(kernel_for(x), x, parameters);
+    return run_linear(kernel_for(x), x, {matrix(parameters.weight), parameters.bias});
   }
 
   torch::Tensor input_gradient_of(const SavedForWeights& saved) const override {
     const torch::Tensor& dy = saved.output_gradient;
-    return linear_input_gradient(kernel_for(dy), dy, parameters_for(dy).weight);
+    return linear_input_gradient(kernel_for(dy), dy, matrix(parameters_for(dy).weight));
   }
 
   void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const override {
+    const torch::Tensor sizes = matrix(weight());
     Tensors x, dy;
-    for (const torch::Tensor& input : inputs) x.push_back(input.reshape({-1, weight().size(1)}));
-    for (const torch::Tensor& gradient : output_gradients) dy.push_back(gradient.reshape({-1, weight().size(0)}));
+    for (const torch::Tensor& input : inputs) x.push_back(input.reshape({-1, sizes.size(1)}));
+    for (const torch::Tensor& gradient : output_gradients) dy.push_back(gradient.reshape({-1, sizes.size(0)}));
     for_each_stack(x.size(), x.front().size(0), [&](std::size_t begin, std::size_t end) {
       const auto some = [&](const Tensors& all) {
         return stacked_rows(
             Tensors(all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(end)));
       };
       const torch::Tensor rows = some(dy);
-      gradients().add_product(weight_use(), rows.t(), some(x));
+      if (is_transposed_)
+        gradients().add_product(weight_use(), some(x).t(), rows);
+      else
+        gradients().add_product(weight_use(), rows.t(), some(x));
       if (bias_use())
         gradients().add(*bias_use(), rows.sum(at::IntArrayRef{0}, /*keepdim=*/false, weight().scalar_type()));
     });
   }
-};
 
-/// y = x w + b with w [in, out]:
-///   I  dx = dy w^T
-///   W  dw = x^T dy, db = sum of dy's rows
-class SplitTransposedLinear : public SplitLayer {
- public:
-  SplitTransposedLinear(const LayerCall& call, const TransposedLinear& module, Gradients& gradients)
-      : SplitLayer(call, {module.weight, module.bias}, gradients) {}
-
- private:
-  torch::Tensor compute(const torch::Tensor& x, const WeightAndBias& parameters) const override {
-    return torch::linear(x, parameters.weight.t(), parameters.bias);
-  }
-
-  torch::Tensor input_gradient_of(const SavedForWeights& saved) const override {
-    const torch::Tensor& dy = saved.output_gradient;
-    return dy.matmul(parameters_for(dy).weight.t());
-  }
-
-  void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const override {
-    for_each_stack(inputs.size(), inputs.front().numel() / weight().size(0), [&](std::size_t begin, std::size_t end) {
-      const auto some = [&](const Tensors& all, std::int64_t width) {
-        Tensors rows;
-        for (std::size_t i = begin; i < end; ++i) rows.push_back(all[i].reshape({-1, width}));
-        return stacked(rows);
-      };
-      const torch::Tensor dy = some(output_gradients, weight().size(1));
-      gradients().add_product(weight_use(), some(inputs, weight().size(0)).t(), dy);
-      if (bias_use())
-        gradients().add(*bias_use(), dy.sum(at::IntArrayRef{0}, /*keepdim=*/false, weight().scalar_type()));
-    });
-  }
+  bool is_transposed_;
 };
 
 struct Window {
@@ -310,7 +290,7 @@ TransposedLinear::TransposedLinear(std::int64_t in, std::int64_t out)
 
 std::unique_ptr<SplitLayer> split_layer(const LayerCall& call, Gradients& gradients) {
   if (const auto* transposed = splittable<TransposedLinear>(call))
-    return std::make_unique<SplitTransposedLinear>(call, *transposed, gradients);
+    return std::make_unique<SplitLinear>(call, *transposed, gradients);
   if (const auto* linear = splittable<torch::nn::LinearImpl>(call))
     return std::make_unique<SplitLinear>(call, *linear, gradients);
   if (auto split = split_as<2, torch::nn::Conv2dImpl>(call, gradients)) return split;
