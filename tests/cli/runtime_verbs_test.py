@@ -211,8 +211,8 @@ class RuntimeVerbs(ProgramRuns):
         err = self.run_program(*self.deep("--stages", "2", "--chunks", "2"))[2]
         self.assertIn("interleaved with 2 chunks per rank, 4 micro-batches", err)
         self.assertIn("stage 3: ", err)
-        for flags, message in ((["--schedule", "1f1b", "--chunks", "2"], "takes at most 1 chunk"),
-                               (["--schedule", "zb-v", "--chunks", "3"], "takes at most 2 chunk"),
+        for flags, message in ((["--schedule", "1f1b", "--chunks", "2"], "takes exactly 1 chunk"),
+                               (["--schedule", "zb-v", "--chunks", "3"], "takes exactly 2 chunk"),
                                (["--schedule", "interleaved", "--chunks", "1"], "takes at least 2 chunks"),
                                (["--schedule", "forward-only"], "cannot train"),
                                (["--schedule", "gpipe", "--memory-limit", "1"], "set a limit of 2 or more"),
