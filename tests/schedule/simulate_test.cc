@@ -90,6 +90,39 @@ TEST(Simulate, a_slow_link_bounds_the_step) {
   EXPECT_EQ(simulate(generate("gpipe", shape), costs).makespan, 1 + 9 * 4 + 5 + 1 + 2 + 9 * 4 + 5 + 2);
 }
 
+TEST(Simulate, messages_differ_by_boundary_and_direction) {
+  const StageCosts costs{.messages_forward = {{2}, {4}}, .messages_backward = {{8}, {16}}};
+  EXPECT_EQ(simulate(generate("forward-only", {3, 1, 1}), costs).makespan, 3 + 2 + 4);
+  EXPECT_EQ(simulate(generate("1f1b", {3, 1, 1}), costs).makespan, 9 + 2 + 16 + 2 + 8 + 2);
+  const StageCosts with_gap{.messages_forward = {{2, 2}, {4, 4}}, .messages_backward = {{8}, {16}}};
+  EXPECT_EQ(simulate(generate("forward-only", {3, 2, 1}), with_gap).makespan, 9 + 4);
+  EXPECT_THROW(simulate(generate("1f1b", {4, 1, 1}), costs), ConfigError);
+}
+
+TEST(Simulate, sending_occupies_the_rank_for_a_share_of_the_message) {
+  const StageCosts costs{.message = 2, .terms = {.send_share = 1}};
+  const Simulation run = simulate(generate("1f1b", {2, 1, 1}), costs);
+  EXPECT_EQ(run.makespan, 1 + (2 + 2) + 1 + 2 + (2 + 2) + 2);
+  EXPECT_EQ(run.busy, (std::vector<double>{1 + 2 + 2, 1 + 2 + 2}));
+}
+
+TEST(Simulate, gradients_are_summed_on_the_rank_or_beside_it) {
+  const Schedule two_stages = read_schedule(
+      "penstock schedule 1\nname\nranks 1\nstages 2\nmicro_batches 1\nrank_of_stage 0 0\n"
+      "rank 0: 0F0 1F0 1B0 0B0\n");
+  StageCosts costs{.update = {1}, .reduce = {3}};
+  EXPECT_EQ(simulate(two_stages, costs).makespan, 6 + 2 * 3 + 2);
+  costs.reduce_overlaps = true;  // stage 1 from 4 to 7, stage 0 from 7 to 10
+  EXPECT_EQ(simulate(two_stages, costs).makespan, 10 + 2);
+}
+
+TEST(Simulate, terms_of_a_whole_step) {
+  const StageCosts costs{.terms = {.slowdown = 0.5, .per_step = 10}};
+  const Simulation run = simulate(generate("1f1b", {1, 4, 1}), costs);
+  EXPECT_EQ(run.makespan, 4 * 3 * 1.5 + 10);
+  EXPECT_EQ(run.span, run.makespan);
+}
+
 /// A schedule of one rank with `instructions` for four micro-batches.
 Schedule alone(const std::string& instructions) {
   return read_schedule(

@@ -88,6 +88,9 @@ constexpr bool is_arrival(const Event& event) {
   return event.kind == EventKind::arrived_forward || event.kind == EventKind::arrived_backward;
 }
 
+/// The `message_time` of a replay that only asks for the order.
+inline constexpr auto no_message_time = [](StageId, StageId) { return 0.0; };
+
 /// "Waits for nothing".
 constexpr std::size_t no_event = std::numeric_limits<std::size_t>::max();
 
@@ -116,12 +119,12 @@ Reach run_lists(const Schedule& schedule, EventTable& events, Step&& step) {
 
 /// Calls `run(rank, position, instruction, ready)` for every instruction except receives, each after its dependencies.
 /// `ready` is the time at which they were met, and `run` returns the time at which the instruction's events happen. A
-/// receive is posted at once, and its message arrives `message_time` after the send.
+/// receive is posted at once, and its message arrives `message_time(from, to)` after the send, for the stages of both.
 ///
 /// Every instruction must be in range (find_misplaced) and every message must belong to a link that crosses ranks
 /// (find_incomplete or is_replayable). An event that is produced twice gets the time of its second producer.
-template <class Run>
-Reach replay(const Schedule& schedule, const Dependencies& dependencies, double message_time, Run&& run) {
+template <class MessageTime, class Run>
+Reach replay(const Schedule& schedule, const Dependencies& dependencies, MessageTime&& message_time, Run&& run) {
   EventTable events(dependencies.event_count(), schedule.orders.size());
 
   const auto receive = [&](const Instruction& instruction) {
@@ -129,7 +132,8 @@ Reach replay(const Schedule& schedule, const Dependencies& dependencies, double 
     dependencies.for_each_predecessor(instruction, [&](const Event& sent) { event = sent; });
     const std::size_t sent = dependencies.index(event);
     if (events.happened(sent))
-      events.happen(dependencies.index(arrival_of(event)), events.time(sent) + message_time);
+      events.happen(dependencies.index(arrival_of(event)),
+                    events.time(sent) + message_time(instruction.peer(), instruction.stage()));
     else
       events.post(sent);
   };
@@ -148,7 +152,7 @@ Reach replay(const Schedule& schedule, const Dependencies& dependencies, double 
       }
       const bool direct = event.kind == EventKind::done_forward || event.kind == EventKind::done_input;
       const bool carried = direct && schedule.rank_of(event.stage).index() != rank;
-      ready = std::max(ready, events.time(index) + (carried ? message_time : 0));
+      ready = std::max(ready, events.time(index) + (carried ? message_time(event.stage, instruction.stage()) : 0));
     });
     return ready;
   };
@@ -158,7 +162,9 @@ Reach replay(const Schedule& schedule, const Dependencies& dependencies, double 
       const std::size_t index = dependencies.index(event);
       const bool awaited = is_send(instruction.op()) && events.is_posted(index);
       events.happen(index, time);
-      if (awaited) events.happen(dependencies.index(arrival_of(event)), time + message_time);
+      if (awaited)
+        events.happen(dependencies.index(arrival_of(event)),
+                      time + message_time(instruction.stage(), instruction.peer()));
     });
   };
 

@@ -64,7 +64,8 @@ void count_activations(RankState& state, const Instruction& instruction, const C
 
 double idle_share(double busy, double ranks, double cost) { return cost > 0 ? 1 - busy / (ranks * cost) : 0; }
 
-Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks) {
+/// `per_step` is added to the step.
+Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks, double per_step) {
   const std::vector<int> chunks = schedule.chunks();
   Simulation result;
   double first_begin = std::numeric_limits<double>::infinity();
@@ -79,11 +80,11 @@ Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks
     result.peak_activations.push_back(state.peak / std::max(1, chunks[rank]));
     result.peak_contexts.push_back(state.peak_contexts);
   }
-  result.makespan = std::max(0.0, last_end - first_begin);
-  result.span = span;
+  result.makespan = std::max(0.0, last_end - first_begin) + per_step;
+  result.span = span + per_step;
   const double busy = std::accumulate(result.busy.begin(), result.busy.end(), 0.0);
   result.bubble_makespan = idle_share(busy, static_cast<double>(ranks.size()), result.makespan);
-  result.bubble_span = idle_share(busy, static_cast<double>(ranks.size()), span);
+  result.bubble_span = idle_share(busy, static_cast<double>(ranks.size()), result.span);
   return result;
 }
 
@@ -93,8 +94,9 @@ Simulation simulate(const Schedule& schedule, const StageCosts& costs, const Sim
   if (auto violation = find_misplaced(schedule)) throw ScheduleError("this schedule cannot run: " + violation->reason);
   const InstructionTimes time_of(costs, schedule);
   const Links links = options.links ? *options.links : links_of(schedule);
-  if (time_of.message_gap() > 0 && !schedule.is_lowered()) {  // only sends say in which order messages take a link
-    Simulation result = simulate(lower(schedule, links), costs, {links, options.keep_slots});
+  if (time_of.needs_lowering() && !schedule.is_lowered()) {
+    const LowerOptions with{.reduce = time_of.reduces()};
+    Simulation result = simulate(lower(schedule, links, with), costs, {links, options.keep_slots});
     for (std::vector<Slot>& of_rank : result.slots)
       std::erase_if(of_rank, [](const Slot& slot) { return slot.instruction.op() == Op::step; });
     return result;
@@ -108,28 +110,43 @@ Simulation simulate(const Schedule& schedule, const StageCosts& costs, const Sim
   std::vector<std::vector<Slot>> slots(options.keep_slots ? schedule.orders.size() : 0);
   const bool adds_updates = !schedule.is_lowered() && !schedule.is_forward_only();
   std::vector<double> link_is_free(ranks.size() * ranks.size(), 0);  // by sender, then receiver
+  std::vector<double> replicas_are_free(ranks.size(), 0);            // per rank, its link to the other replicas
+  std::vector<double> is_reduced(time_of.stages(), 0);               // per stage
+  const auto send = [&](Rank rank, const Instruction& instruction, double begin) {
+    RankState& state = ranks[rank.index()];
+    if (const double sending = time_of.sending(instruction.stage(), instruction.peer()); sending > 0)
+      begin = state.work(begin, sending);
+    double& free = link_is_free[rank.index() * ranks.size() + schedule.rank_of(instruction.peer()).index()];
+    const double departure = std::max(begin, free);
+    free = departure + time_of.message(instruction.stage(), instruction.peer()).gap;
+    return departure;
+  };
+  const auto reduce = [&](Rank rank, std::size_t stage, double end) {
+    double& free = replicas_are_free[rank.index()];
+    is_reduced[stage] = free = std::max(end, free) + time_of.reduce(stage);
+  };
   const auto run = [&](Rank rank, int, const Instruction& instruction, double ready) {
     RankState& state = ranks[rank.index()];
-    const double begin = std::max(state.clock, ready);
-    if (is_send(instruction.op())) {
-      double& free = link_is_free[rank.index() * ranks.size() + schedule.rank_of(instruction.peer()).index()];
-      const double departure = std::max(begin, free);
-      free = departure + time_of.message_gap();
-      return departure;
-    }
+    double begin = std::max(state.clock, ready);
+    if (is_send(instruction.op())) return send(rank, instruction, begin);
+    const std::size_t stage = instruction.stage().index();
+    if (instruction.op() == Op::step) begin = std::max(begin, is_reduced[stage]);
     const double duration = time_of(instruction, state.last_instruction);
     if (is_compute(instruction.op())) state.last_instruction = instruction;
     const double end = state.work(begin, duration);
-    if (adds_updates && schedule.completes_gradients(instruction))
-      state.work(end, time_of.update(instruction.stage().index()));
+    if (schedule.completes_gradients(instruction)) {
+      if (time_of.reduce_overlaps()) reduce(rank, stage, end);
+      if (adds_updates) state.work(end, time_of.update(stage));
+    }
     count_activations(state, instruction, counting);
     if (!slots.empty() && (is_compute(instruction.op()) || instruction.op() == Op::step))
       slots[rank.index()].push_back({instruction, begin, end});
     return end;
   };
-  const Reach progress = replay(schedule, dependencies, time_of.message(), run);
+  const auto message_time = [&](StageId from, StageId to) { return time_of.message(from, to).time; };
+  const Reach progress = replay(schedule, dependencies, message_time, run);
   require<ScheduleError>(progress.finished, "this schedule deadlocks: validate() reports where");
-  Simulation result = summary(schedule, ranks);
+  Simulation result = summary(schedule, ranks, time_of.per_step());
   result.slots = std::move(slots);
   return result;
 }

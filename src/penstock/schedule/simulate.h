@@ -1,8 +1,10 @@
 // Simulates a schedule with given costs: its time, its idle time and its live activations.
 //
 // The model: a compute instruction starts when its rank is free and its inputs have arrived. A message takes C from the
-// moment at which the link to its receiver is free, occupies that link for StageCosts::message_gap, and no rank.
-// Passing a value between stages of one rank takes no time. B takes StageCosts::backward, or I + W if that is empty.
+// moment at which the link to its receiver is free, and occupies that link for its gap (MessageCost), and the rank that
+// sends it for StepTerms::send_share. Passing a value between stages of one rank takes no time. B takes
+// StageCosts::backward, or I + W if that is empty. A stage's gradients are summed over its replicas when they are
+// complete, on the rank, or on its link to the replicas (StageCosts::reduce); the update of the stage waits for it.
 //
 // A W over g of m micro-batches is interpolated between g single W's (w each) and one W over all (u per micro-batch):
 // g * u + (w - u) * (m - g) / (m - 1). The first term grows with g; the second one is what every W pays once.

@@ -22,6 +22,19 @@ void require_cost_per_stage(std::string_view what, const std::vector<double>& gi
   for (const double cost : given) require_cost(what, cost);
 }
 
+void require_message(double time, double gap) {
+  require_cost("a message", time);
+  require<ConfigError>(gap >= 0 && gap <= time, "a message occupies its link for ", gap, " of the ", time,
+                       " that it takes: pass a part of its cost, from 0 to all of it");
+}
+
+void require_messages(const std::vector<MessageCost>& messages, int stages) {
+  require<ConfigError>(messages.empty() || messages.size() + 1 == static_cast<std::size_t>(stages), "there are ",
+                       messages.size(), " costs of messages and ", stages,
+                       " stages: pass one for each pair of neighbouring stages");
+  for (const MessageCost& message : messages) require_message(message.time, message.gap);
+}
+
 }  // namespace
 
 void require_costs_fit(const StageCosts& costs, int stages) {
@@ -36,10 +49,13 @@ void require_costs_fit(const StageCosts& costs, int stages) {
   if (!costs.backward.empty()) require_cost_per_stage("B", costs.backward, stages);
   if (!costs.activation_bytes.empty())
     require_cost_per_stage("the bytes of activations", costs.activation_bytes, stages);
-  require_cost("a message", costs.message);
-  require<ConfigError>(costs.message_gap >= 0 && costs.message_gap <= costs.message, "a message occupies its link for ",
-                       costs.message_gap, " of the ", costs.message,
-                       " that it takes: pass a part of its cost, from 0 to all of it");
+  require_cost_per_stage("the reduction over replicas", costs.reduce, stages);
+  require_message(costs.message, costs.message_gap);
+  require_messages(costs.messages_forward, stages);
+  require_messages(costs.messages_backward, stages);
+  require_cost("the slowdown in a whole step", costs.terms.slowdown);
+  require_cost("the share of a message that occupies its sender", costs.terms.send_share);
+  require_cost("a step besides its instructions", costs.terms.per_step);
   require_cost("an instruction's overhead", costs.overhead);
   require<ConfigError>(costs.weight_share >= 0 && costs.weight_share <= 1, "the weight share is ", costs.weight_share,
                        ": it is a part of a micro-batch's activations, from 0 to 1");
@@ -48,18 +64,31 @@ void require_costs_fit(const StageCosts& costs, int stages) {
 InstructionTimes::InstructionTimes(const StageCosts& costs, const Schedule& schedule)
     : costs_(costs), stages_(schedule.rank_of_stage.size()), micro_batches_(schedule.micro_batches) {
   require_costs_fit(costs, schedule.stage_count());
+  const auto has_gap = [](const MessageCost& message) { return message.gap > 0; };
+  has_gaps_ = costs.message_gap > 0 || std::ranges::any_of(costs.messages_forward, has_gap) ||
+              std::ranges::any_of(costs.messages_backward, has_gap);
+  reduces_ = std::ranges::any_of(costs.reduce, [](double cost) { return cost > 0; });
+}
+
+MessageCost InstructionTimes::message(StageId from, StageId to) const {
+  const std::vector<MessageCost>& list = from < to ? costs_.messages_forward : costs_.messages_backward;
+  if (list.empty()) return {costs_.message, costs_.message_gap};
+  const auto at = [&](StageId stage) { return list.begin() + stage.value(); };
+  return *std::max_element(at(std::min(from, to)), at(std::max(from, to)),
+                           [](const MessageCost& a, const MessageCost& b) { return a.time < b.time; });
 }
 
 double InstructionTimes::operator()(const Instruction& instruction, const std::optional<Instruction>& before) const {
   const std::size_t stage = instruction.stage().index();
   const auto with_overhead = [&](double cost) {
-    return costs_.overhead + std::max(0.0, cost - cache_saving(instruction, before));
+    return (1 + costs_.terms.slowdown) * (costs_.overhead + std::max(0.0, cost - cache_saving(instruction, before)));
   };
   switch (instruction.op()) {
     case Op::forward: return with_overhead(value_of_stage(costs_.forward, stage));
     case Op::backward: return with_overhead(backward(stage));
     case Op::input_grad: return with_overhead(value_of_stage(costs_.input_grad, stage));
     case Op::weight_grad: return with_overhead(grouped_weight_grad(stage, instruction.micro_batch_count()));
+    case Op::reduce: return costs_.reduce_overlaps ? 0 : reduce(stage);
     case Op::step: return update(stage);
     default: return 0;
   }

@@ -12,6 +12,24 @@
 
 namespace penstock {
 
+/// A message between two ranks.
+struct MessageCost {
+  double time = 0;  // C, from its departure to its arrival
+  /// The part of C in which it occupies the link between its two ranks, in its direction: the next one departs after it.
+  /// 0: messages do not delay each other. (The gap of a long message, G per byte, in LogGP: Alexandrov, Ionescu,
+  /// Schauser and Scheiman, 1995.)
+  double gap = 0;
+};
+
+/// What surrounds the computations of a step. `penstock fit` decides these terms by measured steps (plan/fit_terms.h).
+struct StepTerms {
+  double slowdown = 0;    // F, B, I and W take 1 + slowdown times their costs in a whole step
+  double send_share = 0;  // a message also occupies the rank that sends it, for this share of C, before it departs
+  double per_step = 0;    // added to every step once: data loading, the all-reduce of the gradients' norm
+
+  friend bool operator==(const StepTerms&, const StepTerms&) = default;
+};
+
 /// Times per stage, all in the same unit, which may be any unit of time. A list has one value for each stage, or one
 /// value that applies to all stages. `weight_grad_fused` and `backward` may be empty.
 struct StageCosts {
@@ -19,11 +37,17 @@ struct StageCosts {
   std::vector<double> input_grad = {1};   // I
   std::vector<double> weight_grad = {1};  // W, per micro-batch
   std::vector<double> update = {0};       // REDUCE + NORM + STEP together, charged to STEP
-  double message = 0;                     // C, per message
-  /// The part of C in which a message occupies the link between its two ranks, in its direction: the next one begins
-  /// after it. 0: messages do not delay each other. (The gap of a long message, G per byte, in LogGP: Alexandrov,
-  /// Ionescu, Schauser and Scheiman, 1995.)
-  double message_gap = 0;
+  double message = 0;                     // MessageCost::time of every message
+  double message_gap = 0;                 // MessageCost::gap of every message
+  /// Messages that differ, in place of the two above: entry s is the message from stage s to s + 1, and the one from
+  /// s + 1 back to s. A message that skips stages costs as much as the most expensive of the boundaries that it crosses.
+  std::vector<MessageCost> messages_forward = {};
+  std::vector<MessageCost> messages_backward = {};
+  /// The sum of a stage's gradients over its replicas, between its last W and its update. It occupies the rank; with
+  /// `reduce_overlaps` only the rank's link to the replicas, so that the rank goes on with other stages.
+  std::vector<double> reduce = {0};
+  bool reduce_overlaps = false;
+  StepTerms terms = {};
   /// The share of a micro-batch's activations that is saved for W after I has run (M_W / M_B in the Zero Bubble paper,
   /// 0.37 and 0.43 for its smaller models). 1: I frees nothing.
   double weight_share = 0.5;
@@ -68,17 +92,29 @@ class InstructionTimes {
   /// A compute instruction or STEP after `before`, the last compute instruction of its rank; 0 for other instructions.
   double operator()(const Instruction& instruction, const std::optional<Instruction>& before) const;
 
-  /// F, I and W of one micro-batch where nothing is in the cache, and their sum.
-  double forward(std::size_t stage) const { return costs_.overhead + value_of_stage(costs_.forward, stage); }
-  double input_grad(std::size_t stage) const { return costs_.overhead + value_of_stage(costs_.input_grad, stage); }
-  double weight_grad(std::size_t stage) const { return costs_.overhead + value_of_stage(costs_.weight_grad, stage); }
+  /// F, I and W of one micro-batch if nothing is in the cache, and their sum.
+  double forward(std::size_t stage) const { return uncached(costs_.forward, stage); }
+  double input_grad(std::size_t stage) const { return uncached(costs_.input_grad, stage); }
+  double weight_grad(std::size_t stage) const { return uncached(costs_.weight_grad, stage); }
   double micro_batch(std::size_t stage) const { return forward(stage) + input_grad(stage) + weight_grad(stage); }
 
   double update(std::size_t stage) const { return value_of_stage(costs_.update, stage); }
-  double message() const { return costs_.message; }
-  double message_gap() const { return costs_.message_gap; }
+  double reduce(std::size_t stage) const { return value_of_stage(costs_.reduce, stage); }
+  bool reduce_overlaps() const { return reduces_ && costs_.reduce_overlaps; }
+  double per_step() const { return costs_.terms.per_step; }
+
+  MessageCost message(StageId from, StageId to) const;
+  /// The time that a message occupies the rank that sends it.
+  double sending(StageId from, StageId to) const { return costs_.terms.send_share * message(from, to).time; }
+  /// True if a step contains a reduction over replicas.
+  bool reduces() const { return reduces_; }
+  /// True if instructions that lower() adds have an effect on times.
+  bool needs_lowering() const { return has_gaps_ || costs_.terms.send_share > 0 || reduces_; }
 
  private:
+  double uncached(const std::vector<double>& list, std::size_t stage) const {
+    return (1 + costs_.terms.slowdown) * (costs_.overhead + value_of_stage(list, stage));
+  }
   double cache_saving(const Instruction& instruction, const std::optional<Instruction>& before) const;
   double backward(std::size_t stage) const;
   double grouped_weight_grad(std::size_t stage, int group) const;
@@ -86,6 +122,8 @@ class InstructionTimes {
   StageCosts costs_;
   std::size_t stages_;
   int micro_batches_;
+  bool has_gaps_ = false;
+  bool reduces_ = false;
 };
 
 }  // namespace penstock

@@ -43,7 +43,7 @@ class Placer {
         const auto run = [&](Rank rank, int position, const Instruction&, double ready) {
           return static_cast<double>(put(rank, position, static_cast<int>(ready)));
         };
-        reached = replay(schedule_, dependencies, 0, run).reached;
+        reached = replay(schedule_, dependencies, no_message_time, run).reached;
       }
     }
     place_rest(reached);

@@ -66,7 +66,7 @@ std::vector<std::vector<int>> columns_of(const Schedule& schedule) {
     if (!instruction.overlaps_next()) now = end;
     return static_cast<double>(end);
   };
-  const Reach progress = replay(schedule, Dependencies(schedule, chain(schedule.stage_count())), 0, run);
+  const Reach progress = replay(schedule, Dependencies(schedule, chain(schedule.stage_count())), no_message_time, run);
   require<ScheduleError>(progress.finished, "a schedule that deadlocks has no columns: validate() reports where");
   return columns;
 }

@@ -64,7 +64,7 @@ Validation validate_with(const Schedule& schedule, const Dependencies& dependenc
   if (auto violation = find_incomplete(schedule, dependencies)) return fail(*std::move(violation));
   if (auto violation = find_disorder(schedule)) return fail(*std::move(violation));
   const auto run = [](Rank, int, const Instruction&, double) { return 0.0; };
-  const Reach progress = replay(schedule, dependencies, 0, run);
+  const Reach progress = replay(schedule, dependencies, no_message_time, run);
   if (!progress.finished)
     return fail(deadlock(schedule, progress, {.obstacle = [&](std::size_t event) {
                            return obstacle(schedule, dependencies, progress, event);

@@ -100,11 +100,15 @@ class Filling {
     return s + 1 == stages_.size() || stages_[s + 1].i > stage.i;
   }
 
+  double message(std::size_t from, std::size_t to) const {
+    return problem_.times.message(StageId(static_cast<int>(from)), StageId(static_cast<int>(to))).time;
+  }
+
   double ready(std::size_t s, bool forward_next) const {
     const StageState& stage = stages_[s];
-    if (forward_next) return s == 0 ? 0 : forward_ends_[cell(s - 1, stage.f)] + problem_.times.message();
+    if (forward_next) return s == 0 ? 0 : forward_ends_[cell(s - 1, stage.f)] + message(s - 1, s);
     if (s + 1 == stages_.size()) return forward_ends_[cell(s, stage.i)];
-    return input_grad_ends_[cell(s + 1, stage.i)] + problem_.times.message();
+    return input_grad_ends_[cell(s + 1, stage.i)] + message(s + 1, s);
   }
 
   void run_forward(std::size_t s) {
@@ -170,8 +174,11 @@ constexpr Ending endings[] = {{1, all_punctual},       {0, all_punctual}, {forev
 class Grid {
  public:
   explicit Grid(const GapProblem& problem) : problem_(problem), wait_(problem.times.stages(), 0.0) {
-    for (std::size_t s = wait_.size() - 1; s > 0; --s)
-      wait_[s - 1] = wait_[s] + problem.times.forward(s) + problem.times.input_grad(s) + 2 * problem.times.message();
+    for (std::size_t s = wait_.size() - 1; s > 0; --s) {
+      const StageId here(static_cast<int>(s)), before(static_cast<int>(s - 1));
+      wait_[s - 1] = wait_[s] + problem.times.forward(s) + problem.times.input_grad(s) +
+                     problem.times.message(before, here).time + problem.times.message(here, before).time;
+    }
     double most = problem.times.micro_batches();
     for (const double limit : problem.cap.limits)
       most_.push_back(most = std::min(most, std::floor(limit + rounding_error)));
