@@ -12,10 +12,12 @@ endif()
 add_library(penstock::xxhash INTERFACE IMPORTED)
 target_include_directories(penstock::xxhash SYSTEM INTERFACE ${PENSTOCK_XXHASH_HEADERS})
 
-include(${CMAKE_CURRENT_LIST_DIR}/find_text_libraries.cmake)
-if(PENSTOCK_MISSING_TEXT_LIBRARIES)
-  message(FATAL_ERROR "Tokenizers need these packages: ${PENSTOCK_MISSING_TEXT_LIBRARIES}; install them, or run "
-    "scripts/bootstrap.sh.")
+if(PENSTOCK_TEXT)
+  include(${CMAKE_CURRENT_LIST_DIR}/find_text_libraries.cmake)
+  if(PENSTOCK_MISSING_TEXT_LIBRARIES)
+    message(FATAL_ERROR "Tokenizers need these packages: ${PENSTOCK_MISSING_TEXT_LIBRARIES}; install them, or run "
+      "scripts/bootstrap.sh.")
+  endif()
 endif()
 
 if(PENSTOCK_TORCH OR PENSTOCK_TESTS OR PENSTOCK_FUZZ)

@@ -13,7 +13,7 @@ if ! "$environment/bin/pip" install --quiet --disable-pip-version-check pytest h
   exit 0
 fi
 "$environment/bin/python" -m pytest -q python/tests
-"$environment/bin/mypy" --config-file python/pyproject.toml --cache-dir "$environment/mypy" -p penstock
+"$environment/bin/mypy" --config-file pyproject.toml --cache-dir "$environment/mypy" -p penstock
 site=$("$environment/bin/python" -c "import penstock; print(penstock.__path__[0])")
 for python in python3 build/venv/bin/python; do
   if "$python" -c "import torch" 2> /dev/null; then
