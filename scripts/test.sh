@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Builds and runs all tests: those that need LibTorch, then those that do not under the address sanitizer, and of these
-# the ones that start threads under the thread sanitizer. scripts/test_python.sh tests the Python package.
+# the ones that start threads under the thread sanitizer; and the Python package, in a fresh environment.
 #
 #   scripts/test.sh [PRESET...]    default: release asan tsan
 #
-# Lint and the builds of the other presets run beside the tests of the first one, in the time that these leave: many wait
+# Lint, the Python package and the builds of the other presets run beside the tests of the first one, in the time that these leave: many wait
 # for deadlines. Every preset is run to its end; the exit code is not 0 if any of them failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -57,7 +57,8 @@ setsid bash -euo pipefail -c '
   { echo 19 > /proc/self/autogroup; } 2> /dev/null || true
   renice -n 19 $$ > /dev/null
   part lint scripts/lint.sh
-  for preset in "$@"; do build "$preset"; done' beside "${presets[@]:1}" > "$notes/beside.log" 2>&1 &
+  for preset in "$@"; do build "$preset"; done
+  part python scripts/test_python.sh' beside "${presets[@]:1}" > "$notes/beside.log" 2>&1 &
 beside=$!
 run_tests "${presets[0]}"
 wait "$beside" || echo "lint or a build" >> "$notes/failed"
