@@ -7,6 +7,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/json.h"
+#include "penstock/base/text.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/plan/plan.h"
 
@@ -19,10 +20,15 @@ nlohmann::ordered_json to_json(const Candidate& candidate) {
   nlohmann::ordered_json figures = {{"schedule", candidate.schedule},
                                     {"chunks", candidate.chunks},
                                     {"micro_batches", candidate.micro_batches},
+                                    {"ranks", candidate.ranks},
+                                    {"replicas", candidate.replicas},
                                     {"memory_limit", nullptr},
                                     {"weight_gradients", to_string(candidate.weight_gradients)},
-                                    {"cut", to_string(candidate.partition)},
-                                    {"cut_is_exact", candidate.is_exact},
+                                    {"partition", to_string(candidate.partition)},
+                                    {"partition_is_exact", candidate.is_exact},
+                                    {"stages", candidate.stages},
+                                    {"devices", candidate.devices},
+                                    {"recompute", candidate.recomputed},
                                     {"fits", candidate.fits},
                                     {"memory_bytes", candidate.prediction.memory_bytes}};
   const auto add_limit = [&](const std::string& name, const std::optional<MemoryLimit>& limit) {
@@ -51,11 +57,21 @@ std::string to_json(const Planned& planned) {
   return json_text(document, 2) + "\n";
 }
 
+/// " (n0:0, n1:0)", the devices of a rank's replicas, the first few of many.
+std::string devices_of(const Plan& plan, int rank) {
+  if (plan.devices.empty()) return "";
+  constexpr int most = 4;
+  const auto begin = plan.devices.begin() + rank * plan.replicas;
+  const std::vector<std::string> shown(begin, begin + std::min(most, plan.replicas));
+  return say(" (", listed(shown), plan.replicas > most ? say(", ... ", plan.replicas, " devices") : "", ")");
+}
+
 std::string to_text(const Planned& planned, bool shows_all) {
   std::string text = to_table(planned, shows_all ? 0 : shown_candidates) + "\n" + explanation(planned);
   for (std::size_t s = 0; s < planned.plan.stages.size(); ++s) {
     const std::vector<std::string>& layers = planned.plan.stages[s];
-    text += say("stage ", s, " on rank ", planned.plan.schedule.rank_of_stage[s].value(), ": ", layers.front(),
+    const int rank = planned.plan.schedule.rank_of_stage[s].value();
+    text += say("stage ", s, " on rank ", rank, devices_of(planned.plan, rank), ": ", layers.front(),
                 layers.size() > 1 ? say(" to ", layers.back(), " (", layers.size(), " layers)") : "", "\n");
   }
   for (const std::string& reason : planned.left_out) text += say("not tried: ", reason, "\n");

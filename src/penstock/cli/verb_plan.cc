@@ -1,4 +1,5 @@
 #include <cmath>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <utility>
@@ -28,6 +29,18 @@ struct UniformPlan {
 };
 
 constexpr int most_layers = 1'000'000;
+
+constexpr double usual_time_limit_s = 8;
+
+/// Says every two seconds on standard error how far the search is.
+std::function<void(const PlanProgress&)> say_progress() {
+  return [next = 2.0](const PlanProgress& progress) mutable {
+    if (progress.seconds < next) return;
+    next = progress.seconds + 2;
+    std::cerr << say("plan: ", progress.tried, " candidates in ", fixed(progress.seconds, 0), " s, ",
+                     progress.best ? say("the shortest step ", fixed(*progress.best, 3)) : "none fits so far", "\n");
+  };
+}
 
 struct RankLayers {
   std::vector<int> stages;  // from 0
@@ -79,7 +92,14 @@ struct PlanArguments {
   std::string costs;
   std::optional<int> layers;
   std::optional<int> chunks;
-  std::optional<int> ranks;
+  std::vector<int> ranks;
+  std::string cluster;
+  std::vector<int> replicas;
+  std::string devices;  // numbers of devices to compare
+  bool recompute = false;
+  bool overlaps_reduction = false;
+  bool shards_optimizer = false;
+  std::optional<double> time_limit;
   std::vector<int> micro_batches;
   std::optional<double> memory_cap;
   std::optional<MemoryLimit> memory_limit;
@@ -93,8 +113,23 @@ struct PlanArguments {
         verb.add_option("--layers", layers, "without costs: this number of layers, partitioned uniformly")
             ->type_name("N")
             ->check(CLI::PositiveNumber);
-    verb.add_option("--ranks,--stages", ranks, "p, pipeline ranks; overrides the file's")
-        ->type_name("P")
+    verb.add_option("--ranks,--stages", ranks, "the p's to try, pipeline ranks; overrides the file's")
+        ->type_name("P[,P...]")
+        ->delimiter(',')
+        ->check(CLI::PositiveNumber);
+    verb.add_option("--cluster", cluster, "devices and links, on which p, replicas and devices are chosen as well")
+        ->type_name("FILE");
+    verb.add_option("--replicas", replicas, "with --cluster: the d's to try; by default all that fit")
+        ->type_name("D[,D...]")
+        ->delimiter(',')
+        ->check(CLI::PositiveNumber);
+    verb.add_option("--devices", devices, "with --cluster: a plan for each power of two of its first N devices")
+        ->type_name("N..N");
+    verb.add_flag("--recompute", recompute, "blocks may be recomputed where memory is short");
+    verb.add_flag("--overlap-reduction", overlaps_reduction, "replicas sum gradients while their ranks compute");
+    verb.add_flag("--shard-optimizer", shards_optimizer, "each replica has its share of the optimiser's state (ZeRO-1)");
+    verb.add_option("--time-limit", time_limit, "end the search, with the best plan so far (default: 8 with --cluster)")
+        ->type_name("SECONDS")
         ->check(CLI::PositiveNumber);
     verb.add_option("--chunks", chunks, "with --layers: v, stages per rank (default: 1)")
         ->type_name("V")
@@ -117,23 +152,57 @@ struct PlanArguments {
         ->default_str(to_string(weight_gradients));
     shown.add_to(verb);
     for (const char* flag :
-         {"--costs", "--micro-batches", "--memory-cap", "--memory-limit", "--schedules", "--all", "--output"})
+         {"--costs", "--micro-batches", "--memory-cap", "--memory-limit", "--schedules", "--all", "--output",
+                             "--cluster", "--replicas", "--devices", "--recompute", "--overlap-reduction",
+                             "--shard-optimizer", "--time-limit"})
       uniform->excludes(verb.get_option(flag));
   }
 
   UniformPlan uniform() const {
-    require<ConfigError>(ranks.has_value(), "--layers ", *layers, " on how many ranks? Give --stages P");
-    return {*layers, *ranks, chunks.value_or(1)};
+    require<ConfigError>(ranks.size() == 1, "--layers ", *layers, " on how many ranks? Pass --stages P");
+    return {*layers, ranks.front(), chunks.value_or(1)};
   }
 
   LayerCosts layer_costs() const {
     LayerCosts read = read_file(costs, read_layer_costs);
-    if (ranks) read.ranks = *ranks;
     if (!micro_batches.empty()) read.micro_batches = micro_batches;
     if (memory_cap) read.memory_cap_bytes = std::floor(*memory_cap);
     return read;
   }
+
+  PlanConstraints constraints() const {
+    for (const auto& [flag, is_given] : {std::pair("--replicas", !replicas.empty()), {"--devices", !devices.empty()},
+                                         {"--overlap-reduction", overlaps_reduction},
+                                         {"--shard-optimizer", shards_optimizer}})
+      require<ConfigError>(!is_given || !cluster.empty(), flag, " without --cluster: pass the cluster's file");
+    PlanConstraints constraints{.schedules = schedules,
+                                .weight_gradients = weight_gradients,
+                                .memory_limit = memory_limit,
+                                .ranks = ranks,
+                                .replicas = replicas,
+                                .recompute = recompute,
+                                .overlaps_reduction = overlaps_reduction,
+                                .shards_optimizer = shards_optimizer,
+                                .time_limit_s = time_limit,
+                                .progress = say_progress()};
+    if (cluster.empty()) return constraints;
+    constraints.cluster = read_file(cluster, read_cluster);
+    if (!time_limit) constraints.time_limit_s = usual_time_limit_s;
+    return constraints;
+  }
 };
+
+/// "8..512": 8, 16, 32, ..., 512.
+std::vector<int> device_counts(const std::string& range) {
+  const std::size_t dots = range.find("..");
+  const auto first = number_of<int>(std::string_view(range).substr(0, dots));
+  const auto last = dots == std::string::npos ? first : number_of<int>(std::string_view(range).substr(dots + 2));
+  require<ConfigError>(first && last && *first >= 1 && *first <= *last && *last <= most_layers, "--devices ", range,
+                       ": pass a number, or a range such as 8..512");
+  std::vector<int> counts;
+  for (int count = *first; count <= *last; count *= 2) counts.push_back(count);
+  return counts;
+}
 
 void plan_as(const PlanArguments& wanted) {
   wanted.shown.check();
@@ -145,9 +214,12 @@ void plan_as(const PlanArguments& wanted) {
   }
   require<ConfigError>(!wanted.costs.empty(), "plan for what? Give --costs FILE, or --layers N --stages P to ",
                        "partition layers uniformly, or --profile to measure a network");
-  wanted.shown.write(make_plan(wanted.layer_costs(), {.schedules = wanted.schedules,
-                                                      .weight_gradients = wanted.weight_gradients,
-                                                      .memory_limit = wanted.memory_limit}));
+  const PlanConstraints constraints = wanted.constraints();
+  if (wanted.devices.empty()) {
+    wanted.shown.write(make_plan(wanted.layer_costs(), constraints));
+    return;
+  }
+  std::cout << to_table(scaling_curve(wanted.layer_costs(), constraints, device_counts(wanted.devices)));
 }
 
 }  // namespace

@@ -283,6 +283,7 @@ class Advisor {
     if (costs_.message <= 0) return std::nullopt;
     StageCosts instant = costs_;
     instant.message = instant.message_gap = 0;
+    instant.messages_forward = instant.messages_backward = {};
     return Idea{RecommendationKind::messages, run(instructions_, instant).makespan + between_,
                 say("messages take ", ms(costs_.message), " each: faster ones would save up to")};
   }

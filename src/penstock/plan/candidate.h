@@ -18,12 +18,17 @@ namespace penstock {
 struct Candidate {
   std::string schedule;
   int chunks = 1;                                // v
-  int micro_batches = 1;                         // m
+  int micro_batches = 1;                         // m, of one replica
+  int ranks = 1;                                 // p
+  int replicas = 1;                              // d
   std::optional<MemoryLimit> memory_limit = {};  // Tuning::memory_limit, for generators that adapt to it
   WeightGradients weight_gradients = WeightGradients::stream;
   PartitionKind partition = PartitionKind::time;
   bool is_exact = true;  // false: the search for the partition was incomplete (FoundPartition::exact)
-  bool fits = true;      // into the memory cap and the memory limit
+  bool fits = true;      // into the memory of each rank and the memory limit
+  std::vector<std::string> stages = {};      // the first layer of each stage
+  std::vector<std::string> devices = {};     // as Plan::devices
+  std::vector<std::string> recomputed = {};  // blocks, and layers outside of blocks
   /// With PlanConstraints::memory_limit: the smallest limit in its unit into which the candidate fits.
   std::optional<MemoryLimit> needed_limit = {};
   /// If the candidate does not fit, only memory_bytes is set, for the partition that needs the least memory.

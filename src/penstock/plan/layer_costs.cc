@@ -72,7 +72,7 @@ std::string layer_name(const StrictValue& value) {
 LayerCost read_layer(const StrictValue& layer) {
   layer.require_members({"name", "forward", "input_grad", "weight_grad", "activation_bytes", "parameter_bytes",
                          "boundary_bytes", "weight_grad_fused", "backward", "forward_cached", "input_grad_cached",
-                         "update", "block"});
+                         "update", "gradient_bytes", "optimizer_bytes", "block"});
   LayerCost read{.name = layer_name(layer["name"]),
                  .forward = time(layer["forward"]),
                  .input_grad = time(layer["input_grad"]),
@@ -85,6 +85,15 @@ LayerCost read_layer(const StrictValue& layer) {
   if (layer.has("forward_cached")) read.forward_cached = time(layer["forward_cached"]);
   if (layer.has("input_grad_cached")) read.input_grad_cached = time(layer["input_grad_cached"]);
   if (layer.has("update")) read.update = time(layer["update"]);
+  const auto part_of_parameters = [&](const char* member) -> std::optional<double> {
+    if (!layer.has(member)) return std::nullopt;
+    const double part = bytes(layer[member]);
+    require<DataError>(part <= read.parameter_bytes, layer[member].place(), " is ", part, ", and parameter_bytes is ",
+                       read.parameter_bytes, ": parameter_bytes contains it");
+    return part;
+  };
+  read.gradient_bytes = part_of_parameters("gradient_bytes");
+  read.optimizer_bytes = part_of_parameters("optimizer_bytes");
   if (layer.has("block")) read.block = name(layer["block"]);
   return read;
 }
@@ -178,6 +187,8 @@ std::string write_layer_costs(const LayerCosts& costs) {
     if (layer.forward_cached) members["forward_cached"] = *layer.forward_cached;
     if (layer.input_grad_cached) members["input_grad_cached"] = *layer.input_grad_cached;
     if (layer.update != 0) members["update"] = layer.update;
+    if (layer.gradient_bytes) members["gradient_bytes"] = whole(*layer.gradient_bytes);
+    if (layer.optimizer_bytes) members["optimizer_bytes"] = whole(*layer.optimizer_bytes);
     if (!layer.block.empty()) members["block"] = layer.block;
   }
   std::string text = exact_json_text(document, "this cost list", 2) + "\n";

@@ -31,6 +31,10 @@ struct LayerCost {
   std::optional<double> forward_cached = {};
   std::optional<double> input_grad_cached = {};
   double update = 0;  // the optimiser's step for this layer, once per step; does not depend on the micro-batch size
+  /// Of parameter_bytes: the gradients, which replicas sum, and the state of the optimiser, which replicas can divide.
+  /// None: unknown, so that a plan takes a quarter of parameter_bytes for gradients (fp32 and Adam), and 0 for the state.
+  std::optional<double> gradient_bytes = {};
+  std::optional<double> optimizer_bytes = {};
   /// The block that contains the layer: stages do not begin inside (possible_begins()). Empty: none.
   std::string block = {};
 

@@ -5,20 +5,20 @@
 
 namespace penstock {
 
-LayerSums::LayerSums(const LayerCosts& costs, int micro_batches)
+LayerSums::LayerSums(const LayerCosts& costs, int micro_batches, const Site& site)
     : weight_share_(costs.weight_share),
       instruction_overhead_(costs.instruction_overhead),
-      latency_(costs.link.latency),
       cache_bytes_(costs.cache_bytes),
       ranks_(costs.ranks),
-      micro_batches_(micro_batches) {
+      micro_batches_(micro_batches),
+      site_(site) {
   const auto measured = static_cast<double>(costs.micro_batch_size);
   const double mean = static_cast<double>(costs.samples) / micro_batches / measured;
   const double largest = std::ceil(static_cast<double>(costs.samples) / micro_batches) / measured;
   for (Sums* sums : {&forward_, &input_grad_, &weight_grad_, &weight_grad_fused_, &backward_, &update_,
-                     &forward_cache_saving_, &input_grad_cache_saving_, &activation_bytes_, &parameter_bytes_})
+                     &forward_cache_saving_, &input_grad_cache_saving_, &activation_bytes_, &parameter_bytes_, &gradient_bytes_})
     sums->push_back(0);
-  message_.push_back(0);
+  boundary_bytes_.push_back(0);
   for (const LayerCost& layer : costs.layers) {
     const auto add = [](Sums& sums, double amount) { sums.push_back(sums.back() + amount); };
     add(forward_, layer.forward * mean);
@@ -38,8 +38,8 @@ LayerSums::LayerSums(const LayerCosts& costs, int micro_batches)
     has_backward_ = has_backward_ || layer.backward;
     add(activation_bytes_, std::ceil(layer.activation_bytes * largest));
     add(parameter_bytes_, layer.parameter_bytes);
-    const double bytes = layer.boundary_bytes * mean;
-    message_.push_back(costs.link.latency + (costs.link.bytes_per_unit > 0 ? bytes / costs.link.bytes_per_unit : 0));
+    add(gradient_bytes_, layer.gradient_bytes.value_or(layer.parameter_bytes / 4));
+    boundary_bytes_.push_back(layer.boundary_bytes * mean);
   }
 }
 
@@ -83,31 +83,43 @@ StageCosts stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_s
                    .input_grad = {},
                    .weight_grad = {},
                    .update = {0},
-                   .message = 0,
                    .weight_share = sums.weight_share(),
                    .overhead = sums.instruction_overhead()};
+  std::vector<double> reduce;
   if (sums.has_update()) costs.update.clear();
   if (sums.has_cache()) {
     for (auto* saving : {&costs.forward_cache_saving, &costs.input_grad_cache_saving, &costs.weight_grad_cache_saving})
       saving->clear();
   }
   for (std::size_t s = 0; s < stages.size(); ++s) {
-    costs.forward.push_back(sums.forward(stages[s]));
-    costs.input_grad.push_back(sums.input_grad(stages[s]));
-    costs.weight_grad.push_back(sums.weight_grad(stages[s]));
+    const double slowness = sums.site().slowness(rank_of_stage[s]);
+    const auto add = [&](std::vector<double>& list, double cost) { list.push_back(slowness * cost); };
+    add(costs.forward, sums.forward(stages[s]));
+    add(costs.input_grad, sums.input_grad(stages[s]));
+    add(costs.weight_grad, sums.weight_grad(stages[s]));
     costs.activation_bytes.push_back(sums.activation_bytes(stages[s]));
-    if (sums.has_fused()) costs.weight_grad_fused.push_back(sums.weight_grad_fused(stages[s]));
-    if (sums.has_backward()) costs.backward.push_back(sums.backward(stages[s]));
-    if (sums.has_update()) costs.update.push_back(sums.update(stages[s]));
+    if (sums.has_fused()) add(costs.weight_grad_fused, sums.weight_grad_fused(stages[s]));
+    if (sums.has_backward()) add(costs.backward, sums.backward(stages[s]));
+    if (sums.has_update()) add(costs.update, sums.update(stages[s]));
     if (sums.has_cache()) {
-      costs.forward_cache_saving.push_back(sums.forward_cache_saving(stages[s]));
-      costs.input_grad_cache_saving.push_back(sums.input_grad_cache_saving(stages[s]));
-      costs.weight_grad_cache_saving.push_back(sums.weight_grad_cache_saving(stages[s]));
+      add(costs.forward_cache_saving, sums.forward_cache_saving(stages[s]));
+      add(costs.input_grad_cache_saving, sums.input_grad_cache_saving(stages[s]));
+      add(costs.weight_grad_cache_saving, sums.weight_grad_cache_saving(stages[s]));
     }
-    if (s == 0 || rank_of_stage[s] == rank_of_stage[s - 1]) continue;
-    costs.message = std::max(costs.message, sums.message(stages[s].begin));
-    costs.message_gap = std::max(costs.message_gap, sums.message_gap(stages[s].begin));
+    reduce.push_back(sums.site().reduction(rank_of_stage[s], sums.gradient_bytes(stages[s])));
+    if (s == 0) continue;
+    const Rank before = rank_of_stage[s - 1], here = rank_of_stage[s];
+    const auto message = [&](Rank from, Rank to) {
+      if (from == to) return MessageCost{};
+      const MessageCost cost = sums.message(stages[s].begin, sums.site().link(from, to));
+      costs.message = std::max(costs.message, cost.time);
+      costs.message_gap = std::max(costs.message_gap, cost.gap);
+      return cost;
+    };
+    costs.messages_forward.push_back(message(before, here));
+    costs.messages_backward.push_back(message(here, before));
   }
+  if (std::ranges::any_of(reduce, [](double time) { return time > 0; })) costs.reduce = reduce;
   return costs;
 }
 

@@ -6,6 +6,7 @@
 
 #include "penstock/plan/layer_costs.h"
 #include "penstock/plan/partition_search.h"
+#include "penstock/plan/site.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {
@@ -25,8 +26,11 @@ GradientInstructions gradient_instructions(const Schedule& schedule);
 /// mean micro-batch size and activation bytes those of the largest one.
 class LayerSums {
  public:
-  LayerSums(const LayerCosts& costs, int micro_batches);
+  /// For equal ranks, as the costs describe them.
+  LayerSums(const LayerCosts& costs, int micro_batches) : LayerSums(costs, micro_batches, Site(costs)) {}
+  LayerSums(const LayerCosts& costs, int micro_batches, const Site& site);
 
+  const Site& site() const { return site_; }
   int layers() const { return static_cast<int>(forward_.size()) - 1; }
   double forward(LayerRange range) const { return sum(forward_, range); }
   double input_grad(LayerRange range) const { return sum(input_grad_, range); }
@@ -60,10 +64,18 @@ class LayerSums {
     return sum(input_grad_cache_saving_, range) * newly_cached_share(range);
   }
   double weight_grad_cache_saving(LayerRange range) const;
-  /// C of the boundary before `layer`, if it crosses ranks.
-  double message(int layer) const { return message_[static_cast<std::size_t>(layer)]; }
-  /// StageCosts::message_gap of that boundary: the time of its bytes.
-  double message_gap(int layer) const { return message(layer) > latency_ ? message(layer) - latency_ : 0; }
+  /// The bytes that replicas sum.
+  double gradient_bytes(LayerRange range) const { return sum(gradient_bytes_, range); }
+  /// The message of the boundary before `layer` from one rank to another; its bytes occupy the link.
+  MessageCost message(int layer, const LinkSpeed& link) const {
+    const double gap = link.bytes_per_unit > 0 ? boundary_bytes(layer) / link.bytes_per_unit : 0;
+    return {link.latency + gap, gap};
+  }
+  /// The buffers of a stage on a rank of its own: a value and a gradient at each end.
+  double message_buffers(LayerRange range) const {
+    return 2 * (boundary_bytes(range.begin) + (range.end < layers() ? boundary_bytes(range.end) : 0));
+  }
+  double boundary_bytes(int layer) const { return boundary_bytes_[static_cast<std::size_t>(layer)]; }
 
  private:
   using Sums = std::vector<double>;  // prefix sums: over the first 0, 1, 2, ... layers
@@ -80,20 +92,20 @@ class LayerSums {
   double newly_cached_share(LayerRange range) const;
 
   Sums forward_, input_grad_, weight_grad_, weight_grad_fused_, backward_, update_, forward_cache_saving_,
-      input_grad_cache_saving_, activation_bytes_, parameter_bytes_;
-  std::vector<double> message_;  // by layer
+      input_grad_cache_saving_, activation_bytes_, parameter_bytes_, gradient_bytes_;
+  std::vector<double> boundary_bytes_;  // before each layer, and after the last one
   double weight_share_;
   double instruction_overhead_;
-  double latency_;
   double cache_bytes_;
   int ranks_;
   int micro_batches_;
+  Site site_;
   bool has_fused_ = false;
   bool has_backward_ = false;
 };
 
-/// The input of simulate() and the generators. StageCosts has one value for all messages: the cost of the most
-/// expensive link that crosses ranks.
+/// The input of simulate() and the generators: times of stages on their ranks, messages on the links between them,
+/// and the slowest of these as StageCosts::message.
 StageCosts stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage, const Stages& stages);
 
 /// The peak of the activations of one rank in bytes, rounded up. `stages` has the layers of the rank's stages, or of

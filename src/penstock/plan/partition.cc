@@ -52,7 +52,7 @@ Size smallest_largest(const std::vector<LayerSize>& layers, int stages) {
 }
 
 /// "0 layer1, 1 relu1, 2 layer2", shortened if there are many.
-std::string listed(const std::vector<LayerSize>& layers) {
+std::string list_of_layers(const std::vector<LayerSize>& layers) {
   constexpr std::size_t most = 60;
   std::string text;
   for (std::size_t i = 0; i < std::min(layers.size(), most); ++i)
@@ -204,6 +204,7 @@ const char* to_string(PartitionKind kind) {
     case PartitionKind::parameters: return "parameters";
     case PartitionKind::memory: return "memory";
     case PartitionKind::given: return "given";
+    case PartitionKind::improved: return "improved";
   }
   return "";
 }
@@ -216,16 +217,16 @@ Partition partition_layers(std::string_view partition, const std::vector<LayerSi
       partition.empty() ? std::vector<std::string_view>() : separated(partition, ',');
   require<ScheduleError>(stages >= 1 && names.size() == static_cast<std::size_t>(stages) - 1, "partition '", partition,
                          "' names ", names.size(), " layers, but ", stages, " stages need ", stages - 1,
-                         ": the first layer of every stage but the first; the layers are ", listed(layers));
+                         ": the first layer of every stage but the first; the layers are ", list_of_layers(layers));
   Partition result(layers.size(), StageId(0));
   std::size_t previous = 0;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto start = find_layer(names[i], layers);
     require<ScheduleError>(start.has_value(), "partition '", partition, "': there is no layer or Cell '", names[i],
-                           "'; the layers are ", listed(layers));
+                           "'; the layers are ", list_of_layers(layers));
     require<ScheduleError>(*start > previous, "partition '", partition, "': stage ", i + 1, " would start at layer ",
                            *start, " (", names[i], "), not after layer ", previous, " where stage ", i,
-                           " begins; name them in ascending order; the layers are ", listed(layers));
+                           " begins; name them in ascending order; the layers are ", list_of_layers(layers));
     std::fill(result.begin() + static_cast<std::ptrdiff_t>(*start), result.end(),
               StageId(static_cast<std::int32_t>(i + 1)));
     previous = *start;

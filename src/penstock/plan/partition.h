@@ -57,9 +57,10 @@ enum class PartitionKind {
   parameters,  // minimises the parameter bytes of the largest stage
   memory,      // minimises the memory of the fullest rank; tried if none of the others fits
   given,       // PlanConstraints::stages
+  improved,    // another one, with boundaries moved as long as the simulated step became shorter
 };
 
-/// "time", "uniform", "parameters", "memory", "given".
+/// "time", "uniform", "parameters", "memory", "given", "improved".
 const char* to_string(PartitionKind kind);
 
 }  // namespace penstock

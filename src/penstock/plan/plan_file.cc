@@ -18,6 +18,7 @@ using nlohmann::ordered_json;
 constexpr std::string_view plan_file = "the plan file";
 constexpr const char* plan_key = "penstock_plan";
 constexpr int plan_version = 1;
+constexpr std::int64_t most_replicas = 65536;
 
 WeightGradients mode_named(const StrictValue& value) {
   const std::string name = value.text();
@@ -61,6 +62,8 @@ void require_whole(const Plan& plan) {
   same("layers", plan.stages.size(), "stages", plan.schedule.stage_count());
   same("peak_activations", plan.prediction.peak_activations.size(), "ranks", plan.schedule.rank_count());
   same("memory_bytes", plan.prediction.memory_bytes.size(), "ranks", plan.schedule.rank_count());
+  if (!plan.devices.empty())
+    same("devices", plan.devices.size(), "ranks of all replicas", plan.schedule.rank_count() * plan.replicas);
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
     require<DataError>(!plan.stages[s].empty(), "the plan file's stages[", s, "] has no layers");
   require<DataError>(!plan.schedule.is_lowered(),
@@ -91,14 +94,17 @@ Plan read_plan(std::string_view text) {
   const StrictValue root(document, plan_file);
   root.require_version(plan_key, plan_version, ": `penstock plan --output FILE` writes one");
   root.require_members(
-      {plan_key, "costs", "time_unit", "weight_gradients", "kernels", "stages", "prediction", "schedule"});
-  Plan plan{root["costs"].text(),
-            root["time_unit"].text(),
-            mode_named(root["weight_gradients"]),
-            root.has("kernels") ? root["kernels"].lines() : "",
-            {},
-            read_prediction(root["prediction"]),
-            read_lines(root["schedule"])};
+      {plan_key, "costs", "time_unit", "weight_gradients", "kernels", "stages", "replicas", "devices", "recompute", "prediction", "schedule"});
+  Plan plan{.costs = root["costs"].text(),
+            .time_unit = root["time_unit"].text(),
+            .weight_gradients = mode_named(root["weight_gradients"]),
+            .kernels = root.has("kernels") ? root["kernels"].lines() : "",
+            .stages = {},
+            .replicas = root.has("replicas") ? static_cast<int>(root["replicas"].whole(1, most_replicas)) : 1,
+            .devices = root.has("devices") ? texts(root["devices"]) : std::vector<std::string>(),
+            .recompute = root.has("recompute") ? texts(root["recompute"]) : std::vector<std::string>(),
+            .prediction = read_prediction(root["prediction"]),
+            .schedule = read_lines(root["schedule"])};
   for (const StrictValue& stage : root["stages"].list()) plan.stages.push_back(texts(stage));
   require_whole(plan);
   return plan;
@@ -112,6 +118,9 @@ std::string write_plan(const Plan& plan) {
                            {"weight_gradients", to_string(plan.weight_gradients)}};
   if (!plan.kernels.empty()) document["kernels"] = lines_of(plan.kernels);
   document["stages"] = plan.stages;
+  if (plan.replicas != 1) document["replicas"] = plan.replicas;
+  if (!plan.devices.empty()) document["devices"] = plan.devices;
+  if (!plan.recompute.empty()) document["recompute"] = plan.recompute;
   document["prediction"] = {{"makespan", prediction.makespan},
                             {"bubble_makespan", prediction.bubble_makespan},
                             {"bubble_span", prediction.bubble_span},

@@ -77,30 +77,40 @@ std::string shown_stages(const Planned& planned) {
 }  // namespace
 
 std::string describe(const Candidate& candidate) {
-  return say("'", candidate.schedule, "' (v = ", candidate.chunks, ", m = ", candidate.micro_batches,
+  return say("'", candidate.schedule, "' (", candidate.replicas > 1 ? say("p = ", candidate.ranks, ", d = ",
+             candidate.replicas, ", ") : "", "v = ", candidate.chunks, ", m = ", candidate.micro_batches,
              candidate.memory_limit ? say(", memory limit ", shown_limit(candidate)) : "", ", weight gradients ",
-             to_string(candidate.weight_gradients), ")");
+             to_string(candidate.weight_gradients),
+             candidate.recomputed.empty() ? "" : say(", recompute of ", candidate.recomputed.size()), ")");
 }
 
 std::string to_table(const Planned& planned, std::size_t most_rows) {
   std::vector<std::vector<std::string>> rows{
-      {"schedule", "v", "m", "limit", "W", "partition", "makespan", "bubble", "memory", "result"}};
+      {"schedule", "p", "d", "v", "m", "limit", "W", "partition", "recompute", "makespan", "bubble", "memory", "result"}};
   const Candidate& chosen = planned.candidates.front();
   for (const Candidate& candidate : planned.candidates) {
     if (most_rows > 0 && rows.size() > most_rows) break;
-    rows.push_back({candidate.schedule, std::to_string(candidate.chunks), std::to_string(candidate.micro_batches),
+    rows.push_back({candidate.schedule, std::to_string(candidate.ranks), std::to_string(candidate.replicas),
+                    std::to_string(candidate.chunks), std::to_string(candidate.micro_batches),
                     shown_limit(candidate), to_string(candidate.weight_gradients),
                     (candidate.is_exact ? "" : "~") + std::string(to_string(candidate.partition)),
+                    std::to_string(candidate.recomputed.size()),
                     candidate.fits ? fixed(candidate.prediction.makespan, 3) : "-",
                     candidate.fits ? percent(candidate.prediction.bubble_makespan) : "-",
                     in_bytes(candidate.prediction.most_bytes()), result_of(candidate, chosen)});
   }
   const std::size_t hidden = planned.candidates.size() + 1 - rows.size();
-  // Only candidates of generators that adapt to a memory limit have one: without them, the column is empty.
-  constexpr std::size_t limit_column = 3;
-  if (std::none_of(planned.candidates.begin(), planned.candidates.end(),
-                   [](const Candidate& candidate) { return candidate.memory_limit; }))
-    for (auto& row : rows) row.erase(row.begin() + limit_column);
+  // Columns that say nothing: limits if no generator adapts to one, ranks if all candidates have the same.
+  const auto all = [&](const auto& is_plain) { return std::ranges::all_of(planned.candidates, is_plain); };
+  const auto leave_out = [&](const char* title, bool is_plain) {
+    const auto column = std::ranges::find(rows.front(), title) - rows.front().begin();
+    if (is_plain)
+      for (auto& row : rows) row.erase(row.begin() + column);
+  };
+  leave_out("p", all([&](const Candidate& candidate) { return candidate.ranks == chosen.ranks; }));
+  leave_out("d", all([](const Candidate& candidate) { return candidate.replicas == 1; }));
+  leave_out("limit", all([](const Candidate& candidate) { return !candidate.memory_limit; }));
+  leave_out("recompute", all([](const Candidate& candidate) { return candidate.recomputed.empty(); }));
   return aligned(rows) + (hidden > 0 ? say("... and ", hidden, " more\n") : "");
 }
 
@@ -115,6 +125,7 @@ std::string explanation(const Planned& planned) {
   text += is_measured ? compared_in(planned) : rival_of(planned);
   if (!planned.block_of_layer.empty()) text += say(" Stages: ", shown_stages(planned), ".");
   const std::size_t fullest = prediction.fullest_rank();
+  if (!chosen.recomputed.empty()) text += say(" The backward pass recomputes ", in_ranges(chosen.recomputed), ".");
   text += say(" Rank ", fullest, " holds the most: ", in_bytes(prediction.memory_bytes[fullest]), ", with ",
               fixed(prediction.peak_activations[fullest], 2), " micro-batches alive.");
   const auto refused = std::count_if(planned.candidates.begin(), planned.candidates.end(),

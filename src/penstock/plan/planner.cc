@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
-#include <tuple>
+#include <memory>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
-#include "penstock/plan/candidate.h"
-#include "penstock/plan/stage_partitioner.h"
+#include "penstock/plan/candidates.h"
+#include "penstock/plan/settings.h"
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/schedule.h"
 
@@ -27,204 +27,6 @@ std::vector<MemoryLimit> memory_limits(const PlanConstraints& constraints) {
   return limits;
 }
 
-/// The layers of each stage as ranges. Throws ConfigError unless they are the layers of `costs`, in this order.
-Stages ranges_of(const StageLayers& layers, const LayerCosts& costs) {
-  Stages stages;
-  int next = 0;
-  for (const std::vector<std::string>& stage : layers) {
-    const int begin = next;
-    for (const std::string& layer : stage) {
-      const auto index = static_cast<std::size_t>(next);
-      const std::string known = index < costs.layers.size() ? costs.layers[index].name : "";
-      require<ConfigError>(layer == known, "the plan has '", layer, "' as layer ", next, ", and the costs have ",
-                           known.empty() ? "no more layers" : "'" + known + "'", ": they are for different networks");
-      ++next;
-    }
-    stages.push_back({begin, next});
-  }
-  require<ConfigError>(next == std::ssize(costs.layers), "the plan has ", next, " layers, and the costs have ",
-                       costs.layers.size(), ": they are for different networks");
-  return stages;
-}
-
-/// A generator with its settings.
-struct Attempt {
-  const ScheduleGenerator* generator = nullptr;
-  ScheduleShape shape;
-  MemoryLimit memory_limit = TimesOf1F1B{1};
-
-  /// The generator's schedule, without fused W's.
-  Schedule instructions(const StageCosts& costs) const {
-    return generate(generator->name, shape, {.costs = costs, .memory_limit = memory_limit});
-  }
-};
-
-std::optional<MemoryLimit> limit_of(const Attempt& attempt) {
-  return attempt.generator->fits_limit ? std::optional(attempt.memory_limit) : std::nullopt;
-}
-
-/// A candidate, and the input from which its schedule can be generated again: the schedules of all candidates together
-/// would need too much memory.
-struct Outcome {
-  Candidate candidate;
-  Attempt attempt;
-  Stages stages;
-  StageCosts costs;  // of the stages
-};
-
-/// Sorts by time, then by memory; candidates that do not fit come last, by memory. Sums of the same costs in another
-/// order differ in their last digits, so steps whose times round to the same multiple of the shortest count as equal.
-void put_in_order(std::vector<Outcome>& outcomes) {
-  constexpr double digits = 1e9;
-  double shortest = std::numeric_limits<double>::infinity();
-  for (const Outcome& outcome : outcomes)
-    if (outcome.candidate.fits) shortest = std::min(shortest, outcome.candidate.prediction.makespan);
-  const auto place_of = [&](const Outcome& outcome) {
-    const Candidate& candidate = outcome.candidate;
-    const double time = candidate.fits ? candidate.prediction.makespan : 0;
-    return std::tuple(!candidate.fits, shortest > 0 ? std::round(time / shortest * digits) : time,
-                      candidate.prediction.most_bytes());
-  };
-  std::stable_sort(outcomes.begin(), outcomes.end(),
-                   [&](const Outcome& a, const Outcome& b) { return place_of(a) < place_of(b); });
-}
-
-/// Per rank, the bytes of the cap that the parameters leave to activations.
-std::vector<double> left_by_parameters(const LayerSums& sums, const Schedule& schedule, const Stages& stages,
-                                       double cap) {
-  std::vector<double> left(schedule.orders.size(), cap);
-  for (std::size_t s = 0; s < stages.size(); ++s)
-    left[schedule.rank_of_stage[s].index()] -= sums.parameter_bytes(stages[s]);
-  return left;
-}
-
-/// Sets all members of `prediction` but memory_bytes.
-void report_time(const Simulation& simulation, Prediction& prediction) {
-  prediction.makespan = simulation.makespan;
-  prediction.bubble_makespan = std::max(0.0, simulation.bubble_makespan);  // below 0 by rounding only
-  prediction.bubble_span = std::max(0.0, simulation.bubble_span);
-  prediction.peak_activations = simulation.peak_activations;
-}
-
-/// The candidates with one m.
-class Candidates {
- public:
-  /// Both must outlive the candidates.
-  Candidates(const LayerCosts& costs, const PlanConstraints& constraints, int micro_batches)
-      : costs_(costs),
-        constraints_(constraints),
-        sums_(costs, micro_batches),
-        partitioner_(costs, sums_, constraints.memory_limit) {}
-
-  /// Adds the candidates of `attempt` in each mode to `outcomes`; if the fused one does not fit, also the grouped
-  /// one. `base` is the schedule of `attempt` with the costs of even_stages(), which shows the placement and the live
-  /// micro-batches.
-  void run(const Attempt& attempt, const Schedule& base, const std::vector<WeightGradients>& modes,
-           std::vector<Outcome>& outcomes) {
-    std::optional<Outcome> in_stream;
-    const auto best_in_stream = [&] {
-      if (!in_stream) in_stream = best_of(attempt, base, WeightGradients::stream);
-      return *in_stream;
-    };
-    for (const WeightGradients mode : modes) {
-      outcomes.push_back(mode == WeightGradients::stream ? best_in_stream() : best_of(attempt, base, mode));
-      if (mode != WeightGradients::fused || outcomes.back().candidate.fits) continue;
-      if (auto grouped = grouped_within_cap(best_in_stream())) outcomes.push_back(*std::move(grouped));
-    }
-  }
-
-  Schedule schedule_of(const Outcome& outcome) const {
-    const WeightGradients mode = outcome.candidate.weight_gradients;
-    const Schedule instructions = outcome.attempt.instructions(outcome.costs);
-    if (mode == WeightGradients::grouped)
-      return fuse_w(instructions, {.group = 0, .activation_limit = fitting_in_both(instructions, outcome)});
-    return with_weights(instructions, mode);
-  }
-
- private:
-  static Schedule with_weights(const Schedule& instructions, WeightGradients mode) {
-    return mode == WeightGradients::fused ? fuse_w(instructions) : instructions;
-  }
-
-  double cap() const { return costs_.memory_cap_bytes.value_or(std::numeric_limits<double>::infinity()); }
-
-  /// The number of live micro-batches per rank that the memory cap and the memory limit permit.
-  std::vector<int> fitting_in_both(const Schedule& instructions, const Outcome& outcome) const {
-    std::vector<int> fitting =
-        contexts_within(instructions, outcome.costs, left_by_parameters(sums_, instructions, outcome.stages, cap()));
-    if (!constraints_.memory_limit) return fitting;
-    const std::vector<int> limit = activation_limit(instructions, *constraints_.memory_limit, outcome.costs);
-    for (std::size_t rank = 0; rank < limit.size(); ++rank) fitting[rank] = std::min(fitting[rank], limit[rank]);
-    return fitting;
-  }
-
-  /// Sets Candidate::prediction, Candidate::fits and Candidate::needed_limit.
-  void predict(Outcome& outcome) const {
-    Candidate& candidate = outcome.candidate;
-    const Schedule schedule = schedule_of(outcome);
-    candidate.prediction.memory_bytes = memory_bytes(sums_, schedule, outcome.stages);
-    candidate.fits = candidate.prediction.most_bytes() <= cap();
-    if (const auto limit = constraints_.memory_limit) {
-      candidate.needed_limit = needed_memory_limit(schedule, *limit, outcome.costs);
-      candidate.fits = candidate.fits && is_within_limit(schedule, *limit, outcome.costs);
-    }
-    if (!candidate.fits) return;
-    report_time(simulate(schedule, outcome.costs), candidate.prediction);
-  }
-
-  /// The candidate with the best partition. The partitions are made for the memory of `base`; the schedule of a
-  /// generator that adapts to costs may need more or less.
-  Outcome best_of(const Attempt& attempt, const Schedule& base, WeightGradients mode) {
-    const Schedule instructions = with_weights(base, mode);
-    std::vector<Outcome> outcomes;
-    const auto consider = [&](const StagePartition& partition) {
-      outcomes.push_back({{.schedule = std::string(attempt.generator->name),
-                           .chunks = attempt.shape.chunks,
-                           .micro_batches = attempt.shape.micro_batches,
-                           .memory_limit = limit_of(attempt),
-                           .weight_gradients = mode,
-                           .partition = partition.kind,
-                           .is_exact = partition.is_exact,
-                           .fits = false,
-                           .needed_limit = {},
-                           .prediction = {}},
-                          attempt,
-                          partition.stages,
-                          stage_costs(sums_, instructions.rank_of_stage, partition.stages)});
-      predict(outcomes.back());
-    };
-    const bool is_given = !constraints_.stages.empty();
-    if (is_given)
-      consider({PartitionKind::given, /*is_exact=*/true, ranges_of(constraints_.stages, costs_)});
-    else
-      for (const StagePartition& partition : partitioner_.partitions(instructions)) consider(partition);
-    if (!is_given &&
-        std::none_of(outcomes.begin(), outcomes.end(), [](const Outcome& outcome) { return outcome.candidate.fits; }))
-      consider(partitioner_.smallest(instructions));
-    put_in_order(outcomes);
-    return std::move(outcomes.front());
-  }
-
-  /// The candidate with grouped weight gradients and the partition of `outcome`, the best one in stream mode; none if
-  /// the cap is too small even for single W's.
-  std::optional<Outcome> grouped_within_cap(Outcome outcome) const {
-    if (!outcome.candidate.fits) return std::nullopt;
-    const Schedule instructions = schedule_of(outcome);
-    const std::vector<int> limit = fitting_in_both(instructions, outcome);
-    const std::vector<int> least = smallest_fuse_limit(instructions);
-    for (std::size_t rank = 0; rank < limit.size(); ++rank)
-      if (limit[rank] < least[rank]) return std::nullopt;
-    outcome.candidate.weight_gradients = WeightGradients::grouped;
-    predict(outcome);
-    return outcome;
-  }
-
-  const LayerCosts& costs_;
-  const PlanConstraints& constraints_;
-  LayerSums sums_;
-  StagePartitioner partitioner_;
-};
-
 std::vector<const ScheduleGenerator*> generators_of(const PlanConstraints& constraints) {
   std::vector<const ScheduleGenerator*> chosen;
   const auto trains = [](const ScheduleGenerator& generator) {
@@ -240,6 +42,19 @@ std::vector<const ScheduleGenerator*> generators_of(const PlanConstraints& const
     for (const ScheduleGenerator& generator : generators())
       if (trains(generator)) chosen.push_back(&generator);
   return chosen;
+}
+
+/// Why partitions cut blocks; empty if they do not.
+std::string shown_remark(const LayerCosts& costs, const PlanConstraints& constraints) {
+  if (!constraints.stages.empty() || constraints.cluster) return "";
+  return remark_on_blocks(blocks_of(costs), costs.ranks * constraints.chunks.value_or(1));
+}
+
+/// "15 layers", "12 blocks and layers between them".
+std::string shown_layers(const LayerCosts& costs, const PlanConstraints& constraints) {
+  const std::vector<std::string> blocks = blocks_of(costs);
+  const bool has_units = shown_remark(costs, constraints).empty() && count_units(blocks) < std::ssize(blocks);
+  return has_units ? say(count_units(blocks), " blocks and layers between them") : say(blocks.size(), " layers");
 }
 
 /// The numbers of chunks per rank to try, `least` to `most`; none if `least` is larger.
@@ -278,6 +93,8 @@ PlanConstraints completed(PlanConstraints constraints, const LayerCosts& costs) 
   require<ConfigError>(constraints.chunks.value_or(1) >= 1, "a plan with ", constraints.chunks.value_or(1),
                        " chunks per rank: at least 1 is needed");
   if (constraints.memory_limit) require_memory_limit(*constraints.memory_limit, even_stages(costs, {}));
+  require<ConfigError>(constraints.stages.empty() || (!constraints.cluster && constraints.ranks.empty()),
+                       "the stages are given, and other numbers of ranks or devices are to be tried: leave out one");
   if (constraints.stages.empty()) return constraints;
   const int stages = static_cast<int>(constraints.stages.size());
   for (int s = 0; s < stages; ++s)
@@ -317,13 +134,17 @@ std::vector<Base> bases_of(const ScheduleGenerator& generator, const ScheduleSha
 }
 
 Plan plan_of(const LayerCosts& costs, const PlanConstraints& constraints, const Outcome& outcome) {
+  const Setting& setting = *outcome.setting;
   Plan plan{.costs = fingerprint(costs),
             .time_unit = costs.time_unit,
             .weight_gradients = outcome.candidate.weight_gradients,
             .kernels = costs.kernels,
             .stages = {},
+            .replicas = setting.replicas,
+            .recompute = outcome.candidate.recomputed,
             .prediction = outcome.candidate.prediction,
-            .schedule = Candidates(costs, constraints, outcome.candidate.micro_batches).schedule_of(outcome)};
+            .schedule = Candidates(outcome.setting, constraints).schedule_of(outcome)};
+  plan.devices = outcome.candidate.devices;
   for (const LayerRange& stage : outcome.stages) {
     plan.stages.emplace_back();
     for (int layer = stage.begin; layer < stage.end; ++layer)
@@ -332,10 +153,45 @@ Plan plan_of(const LayerCosts& costs, const PlanConstraints& constraints, const 
   return plan;
 }
 
+/// Throws the error of a cluster on whose devices no candidate fits.
+void require_fitting_devices(const PlanConstraints& constraints, const std::vector<Outcome>& outcomes) {
+  const Outcome* nearest = nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  std::size_t rank_of_least = 0;
+  for (const Outcome& outcome : outcomes) {
+    double most = 0;
+    std::size_t fullest = 0;
+    const std::vector<double>& bytes = outcome.candidate.prediction.memory_bytes;
+    for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
+      const double share = bytes[rank] / outcome.setting->site.memory(Rank(static_cast<std::int32_t>(rank)));
+      if (share > most) {
+        most = share;
+        fullest = rank;
+      }
+    }
+    if (most >= least) continue;
+    nearest = &outcome;
+    least = most;
+    rank_of_least = fullest;
+  }
+  const Rank rank(static_cast<std::int32_t>(rank_of_least));
+  const Candidate& candidate = nearest->candidate;
+  throw ScheduleError(
+      say("nothing fits into the memory of the devices: the nearest is '", candidate.schedule, "' with p = ",
+          candidate.ranks, ", d = ", candidate.replicas, ", m = ", candidate.micro_batches, ", which needs ",
+          bytes_text(std::llround(candidate.prediction.memory_bytes[rank_of_least])), " on ",
+          constraints.cluster->name_of(nearest->setting->placement[rank_of_least].front()), ", and that has ",
+          bytes_text(std::llround(nearest->setting->site.memory(rank))), ": ",
+          constraints.recompute ? "" : "allow recompute, ",
+          constraints.shards_optimizer || candidate.replicas == 1 ? "" : "shard the optimiser, ",
+          "make micro-batches smaller, or add devices"));
+}
+
 /// Throws the error of a planner none of whose candidates fits. `outcomes` are sorted.
 void require_fitting(const LayerCosts& costs, const PlanConstraints& constraints,
                      const std::vector<Outcome>& outcomes) {
   if (outcomes.front().candidate.fits) return;
+  if (constraints.cluster && !constraints.memory_limit) require_fitting_devices(constraints, outcomes);
   const auto with = [](const Candidate& candidate) {
     return say("with '", candidate.schedule, "', ", counted(candidate.chunks, "chunk"), " per rank and ",
                candidate.micro_batches, " micro-batches");
@@ -357,51 +213,166 @@ void require_fitting(const LayerCosts& costs, const PlanConstraints& constraints
                           with(*least)));
 }
 
+/// Tries candidates, as many as time permits.
+class PlanSearch {
+ public:
+  PlanSearch(const LayerCosts& costs, const PlanConstraints& constraints, Planned& planned)
+      : costs_(costs), constraints_(constraints), planned_(planned), generators_(generators_of(constraints)) {
+    if (constraints.weight_gradients != WeightGradients::automatic) modes_ = {constraints.weight_gradients};
+    for (auto& setting : settings_of(costs, constraints)) settings_.push_back({std::move(setting), nullptr, {}});
+  }
+
+  std::vector<Outcome> run() {
+    say_too_few();
+    const bool is_wide = constraints_.cluster && settings_.size() > 1;
+    if (is_wide) try_first();
+    for (InSetting& in : settings_) {
+      if (is_wide && best_ && in.candidates->least_step() >= *best_) {
+        ++hopeless_;
+        continue;
+      }
+      for (const ScheduleGenerator* generator : generators_) try_all(in, *generator, is_wide);
+      if (is_over()) break;
+    }
+    if (constraints_.cluster) improve();
+    if (hopeless_ > 0)
+      planned_.left_out.push_back(say("other schedules with ", counted(hopeless_, "choice"),
+                                      " of ranks, devices and micro-batches: even with perfect balance they take "
+                                      "longer than the chosen one"));
+    if (was_stopped_)
+      planned_.left_out.push_back(say("more candidates: the time limit of ", constraints_.time_limit_s.value_or(0),
+                                      " s was reached after ", outcomes_.size()));
+    return std::move(outcomes_);
+  }
+
+ private:
+  struct InSetting {
+    std::shared_ptr<const Setting> setting;
+    std::unique_ptr<Candidates> candidates;
+    std::optional<double> first_step;  // of the 1F1B that was tried first
+  };
+
+  static constexpr std::string_view first_schedule = "1f1b";
+  static constexpr std::size_t improved_outcomes = 3;
+  static constexpr int most_improvements = 400;  // simulated steps for each of them
+
+  Candidates& candidates_of(InSetting& in) {
+    if (!in.candidates) in.candidates = std::make_unique<Candidates>(in.setting, constraints_);
+    return *in.candidates;
+  }
+
+  bool is_over() {
+    if (constraints_.time_limit_s && s_since(begin_) > *constraints_.time_limit_s && !outcomes_.empty())
+      was_stopped_ = true;
+    return was_stopped_;
+  }
+
+  void add(InSetting& in, const Base& base, const std::vector<WeightGradients>& modes) {
+    const std::size_t known = outcomes_.size();
+    candidates_of(in).run(base.attempt, base.instructions, modes, outcomes_);
+    for (std::size_t i = known; i < outcomes_.size(); ++i) {
+      const Candidate& candidate = outcomes_[i].candidate;
+      if (candidate.fits && (!best_ || candidate.prediction.makespan < *best_)) best_ = candidate.prediction.makespan;
+    }
+    if (constraints_.progress) constraints_.progress({outcomes_.size(), best_, s_since(begin_)});
+  }
+
+  /// 1F1B in every setting, and the best settings first.
+  void try_first() {
+    const auto generator = std::ranges::find(generators_, first_schedule, [](const auto* one) { return one->name; });
+    for (InSetting& in : settings_) {
+      Candidates& candidates = candidates_of(in);
+      if (generator == generators_.end() || is_over()) continue;
+      const std::size_t known = outcomes_.size();
+      const ChunkRange chunks = chunks_to_try(**generator, in.setting->costs, constraints_);
+      if (chunks.least > chunks.most) continue;
+      if (best_ && candidates.least_step() >= *best_) continue;
+      const ScheduleShape shape{in.setting->costs.ranks, in.setting->micro_batches, chunks.least};
+      add(in, bases_of(**generator, shape, in.setting->costs, constraints_).front(), {modes_.front()});
+      for (std::size_t i = known; i < outcomes_.size(); ++i)
+        if (outcomes_[i].candidate.fits) in.first_step = outcomes_[i].candidate.prediction.makespan;
+    }
+    std::ranges::stable_sort(settings_, {}, [](const InSetting& in) {
+      return in.first_step.value_or(std::numeric_limits<double>::infinity());
+    });
+  }
+
+  void try_all(InSetting& in, const ScheduleGenerator& generator, bool has_first) {
+    const Setting& setting = *in.setting;
+    const ChunkRange chunks = chunks_to_try(generator, setting.costs, constraints_);
+    for (int v = chunks.least; v <= chunks.most; ++v) {
+      if (is_over()) return;
+      const ScheduleShape shape{.ranks = setting.costs.ranks, .micro_batches = setting.micro_batches, .chunks = v};
+      for (const Base& base : bases_of(generator, shape, setting.costs, constraints_)) {
+        std::vector<WeightGradients> modes = modes_;
+        if (has_first && in.first_step && generator.name == first_schedule) modes.erase(modes.begin());
+        if (!modes.empty()) add(in, base, modes);
+      }
+    }
+  }
+
+  void improve() {
+    put_in_order(outcomes_);
+    const std::size_t count = std::min(improved_outcomes, outcomes_.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!outcomes_[i].candidate.fits || is_over()) break;
+      Outcome better = Candidates(outcomes_[i].setting, constraints_).improved(outcomes_[i], most_improvements);
+      if (better.candidate.partition == PartitionKind::improved) outcomes_.push_back(std::move(better));
+    }
+  }
+
+  /// Notes which numbers of chunks need more layers.
+  void say_too_few() {
+    if (settings_.size() != 1 && constraints_.cluster) return;
+    for (const ScheduleGenerator* generator : generators_) {
+      const LayerCosts& costs = settings_.front().setting->costs;
+      const int most = chunks_to_try(*generator, costs, constraints_).most;
+      if (most < std::min(generator->max_chunks, constraints_.chunks.value_or(most_chunks)))
+        planned_.left_out.push_back(say(generator->name, " with ", std::max(most + 1, generator->min_chunks),
+                                        " or more chunks per rank: ", shown_layers(costs, constraints_),
+                                        " are too few"));
+    }
+  }
+
+  const LayerCosts& costs_;
+  const PlanConstraints& constraints_;
+  Planned& planned_;
+  std::vector<const ScheduleGenerator*> generators_;
+  std::vector<WeightGradients> modes_ = {WeightGradients::stream, WeightGradients::fused};
+  std::vector<InSetting> settings_;
+  std::vector<Outcome> outcomes_;
+  std::optional<double> best_;
+  std::int64_t begin_ = now_ns();
+  int hopeless_ = 0;
+  bool was_stopped_ = false;
+};
+
 }  // namespace
 
 Planned make_plan(const LayerCosts& costs, const PlanConstraints& wanted) {
   fingerprint(costs);  // throws for costs out of range
   const PlanConstraints constraints = completed(wanted, costs);
-  const std::vector<std::string> blocks = blocks_of(costs);
-  const std::string remark =
-      constraints.stages.empty() ? remark_on_blocks(blocks, costs.ranks * constraints.chunks.value_or(1)) : "";
-  const bool has_units = remark.empty() && count_units(blocks) < std::ssize(blocks);
-  const std::string layers =
-      has_units ? say(count_units(blocks), " blocks and layers between them") : say(blocks.size(), " layers");
-  std::vector<WeightGradients> modes = {WeightGradients::stream, WeightGradients::fused};
-  if (constraints.weight_gradients != WeightGradients::automatic) modes = {constraints.weight_gradients};
-
   Planned planned;
   for (const LayerCost& layer : costs.layers)
     if (!layer.block.empty()) planned.block_of_layer[layer.name] = layer.block;
+  const std::string remark = shown_remark(costs, constraints);
   if (!remark.empty()) planned.left_out.push_back("partitions that cut no block: " + remark);
-  std::vector<Outcome> outcomes;
-  const std::vector<const ScheduleGenerator*> chosen = generators_of(constraints);
-  for (const ScheduleGenerator* generator : chosen) {
-    const int most = chunks_to_try(*generator, costs, constraints).most;
-    if (most < std::min(generator->max_chunks, constraints.chunks.value_or(most_chunks)))
-      planned.left_out.push_back(say(generator->name, " with ", std::max(most + 1, generator->min_chunks),
-                                     " or more chunks per rank: ", layers, " are too few"));
-  }
-  for (const int m : candidate_micro_batches(costs)) {
-    Candidates candidates(costs, constraints, m);
-    for (const ScheduleGenerator* generator : chosen) {
-      const ChunkRange chunks = chunks_to_try(*generator, costs, constraints);
-      for (int v = chunks.least; v <= chunks.most; ++v) {
-        const ScheduleShape shape{.ranks = costs.ranks, .micro_batches = m, .chunks = v};
-        for (const auto& [attempt, instructions] : bases_of(*generator, shape, costs, constraints))
-          candidates.run(attempt, instructions, modes, outcomes);
-      }
-    }
-  }
-  require<ScheduleError>(!outcomes.empty(), "nothing can be tried: ", layers, " do not make a stage for each of ",
-                         costs.ranks, " ranks and their ",
+  std::vector<Outcome> outcomes = PlanSearch(costs, constraints, planned).run();
+  require<ScheduleError>(!outcomes.empty(), "nothing can be tried: ", shown_layers(costs, constraints),
+                         " do not make a stage for each of ", costs.ranks, " ranks and their ",
                          constraints.chunks ? say(*constraints.chunks, " chunks; use fewer ranks or other chunks")
                                             : "chunks; use fewer ranks");
   put_in_order(outcomes);
   require_fitting(costs, constraints, outcomes);
   planned.slowdown_under_load = costs.slowdown_under_load;
-  for (const Outcome& outcome : outcomes) planned.candidates.push_back(outcome.candidate);
+  for (Outcome& outcome : outcomes) {
+    Candidate& candidate = outcome.candidate;
+    for (const LayerRange& stage : outcome.stages)
+      candidate.stages.push_back(costs.layers[static_cast<std::size_t>(stage.begin)].name);
+    for (const std::vector<Device>& replicas : outcome.setting->placement)
+      for (const Device& device : replicas) candidate.devices.push_back(constraints.cluster->name_of(device));
+    planned.candidates.push_back(candidate);
+  }
   const auto plan_number = [&](std::size_t index) { return plan_of(costs, constraints, outcomes[index]); };
   planned.plan = plan_number(0);
   for (const std::size_t i : finalists_of(planned.candidates, constraints.finalists, plan_number))
@@ -409,12 +380,18 @@ Planned make_plan(const LayerCosts& costs, const PlanConstraints& wanted) {
   return planned;
 }
 
-Prediction predict(const Plan& plan, const LayerCosts& costs) {
-  const Stages stages = ranges_of(plan.stages, costs);
-  const LayerSums sums(costs, plan.schedule.micro_batches);
+Prediction predict(const Plan& plan, const LayerCosts& costs, const PlanConstraints& constraints) {
+  const Setting setting = setting_of(plan, costs, constraints);
+  const Outcome outcome{.candidate = {},
+                        .attempt = {},
+                        .stages = ranges_of(plan.stages, costs),
+                        .recomputed = recomputed_of(costs, plan.recompute)};
+  const LayerSums sums(with_recompute(setting.costs, outcome.recomputed), setting.micro_batches, setting.site);
+  StageCosts stages = stage_costs(sums, plan.schedule.rank_of_stage, outcome.stages);
+  stages.reduce_overlaps = constraints.overlaps_reduction;
   Prediction prediction;
-  report_time(simulate(plan.schedule, stage_costs(sums, plan.schedule.rank_of_stage, stages)), prediction);
-  prediction.memory_bytes = memory_bytes(sums, plan.schedule, stages);
+  report_time(simulate(plan.schedule, stages), prediction);
+  prediction.memory_bytes = rank_bytes(setting, sums, plan.schedule, outcome);
   return prediction;
 }
 

@@ -2,18 +2,27 @@
 // and takes the one with the shortest step that fits into memory.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "penstock/plan/candidate.h"
+#include "penstock/plan/cluster.h"
 #include "penstock/plan/layer_costs.h"
 
 namespace penstock {
 
 /// The upper bound of chunks per rank in candidates, and of stages per rank when stages are timed.
 inline constexpr int most_chunks = 4;
+
+/// How far make_plan() is.
+struct PlanProgress {
+  std::size_t tried = 0;       // candidates
+  std::optional<double> best;  // the shortest step so far that fits, in the unit of the costs
+  double seconds = 0;          // since the start
+};
 
 struct PlanConstraints {
   std::vector<std::string> schedules = {};  // names of generators; empty: all that have backward passes
@@ -25,6 +34,20 @@ struct PlanConstraints {
   /// it as their largest. Bytes are compared with LayerCost::activation_bytes. None: no limit.
   std::optional<MemoryLimit> memory_limit = {};
   int finalists = 0;  // at most so many Planned::finalists
+  /// The devices on which the ranks can run; then LayerCosts::ranks, link and memory_cap_bytes have no effect, and the
+  /// planner chooses p, the replicas d and the devices as well. None: the equal ranks of the costs.
+  std::optional<Cluster> cluster = {};
+  std::vector<int> ranks = {};     // p's to try; empty: the costs' without a cluster, else all that are possible
+  std::vector<int> replicas = {};  // d's to try, with a cluster; empty: all that are possible
+  /// Whether blocks of ranks without enough memory may be recomputed in the backward pass.
+  bool recompute = false;
+  bool overlaps_reduction = false;  // StageCosts::reduce_overlaps
+  bool shards_optimizer = false;    // each replica has 1/d of LayerCost::optimizer_bytes (ZeRO-1)
+  /// Ends the search after these seconds, with the best of the candidates so far. The choice then depends on the speed
+  /// of this machine. None: no limit.
+  std::optional<double> time_limit_s = {};
+  /// Called after every candidate, in the calling thread. What it throws ends make_plan().
+  std::function<void(const PlanProgress&)> progress = {};
 };
 
 /// A candidate whose step was measured.
@@ -47,13 +70,20 @@ struct Planned {
   std::map<std::string, std::string> block_of_layer = {};  // for the layers inside of blocks
 };
 
-/// Makes the plan with the shortest predicted step. The candidates are all combinations of a generator that has
+/// Makes the plan with the shortest predicted step for the same samples. The candidates are all combinations of a generator that has
 /// backward passes, 1 to 4 chunks per rank as the generator permits, every candidate m, and weight gradients in
 /// stream and fused mode (and grouped, if fused does not fit). Partitions cut no block (LayerCost::block), unless there
 /// are too few. Generators that adapt to costs get those of their
 /// partition, and memory limits of 1, 1.5 and 2 times 1F1B's, up to PlanConstraints::memory_limit, and that limit.
+///
+/// With a cluster the candidates are also all p and d with at most as many ranks as there are devices (of more than 16:
+/// those that use all, all of the faster kinds, or the largest power of two), the devices in the order of nodes that
+/// suits them best, replicas beside each other or pipelines beside each other, and micro-batches of the measured size
+/// or twice that. 1F1B comes first in each of these settings; the others follow from the best setting on, without the
+/// settings in which even perfect balance would take longer. The best candidates are improved by moving boundaries.
+///
 /// Among equally short steps (to nine digits, beyond which differences are rounding) the one with less memory wins,
-/// then the one that comes first in generators(). Deterministic; any thread may call it.
+/// then the one that comes first in generators(). Deterministic without a time limit; any thread may call it.
 ///
 /// Throws ConfigError for unknown and forward-only schedules, and for constraints that contradict each other or the
 /// costs; ScheduleError if there are fewer layers than stages, and if no candidate fits: the message names the smallest
@@ -61,7 +91,9 @@ struct Planned {
 Planned make_plan(const LayerCosts& costs, const PlanConstraints& constraints = {});
 
 /// The prediction for a step of `plan` with the layer costs `costs`. predict(make_plan(c).plan, c) is the plan's own
-/// prediction. Throws ConfigError if `costs` and the plan do not name the same layers.
-Prediction predict(const Plan& plan, const LayerCosts& costs);
+/// prediction. A plan for a cluster needs that cluster, and constraints only for it: overlaps_reduction and
+/// shards_optimizer. Throws ConfigError if `costs` and the plan do not name the same layers, and for a cluster without
+/// the plan's devices.
+Prediction predict(const Plan& plan, const LayerCosts& costs, const PlanConstraints& constraints = {});
 
 }  // namespace penstock

@@ -37,10 +37,11 @@ StagePartitioner::StagePartitioner(const LayerCosts& costs, const LayerSums& sum
   if (limit && is_in_bytes(*limit)) activation_limit_ = static_cast<double>(std::get<BytesPerRank>(*limit).bytes);
 }
 
-double StagePartitioner::need(const LiveContexts& live, std::span<const LayerRange> stages) const {
-  if (!costs_.memory_cap_bytes && !activation_limit_) return memory_bytes(sums_, live, stages);
+double StagePartitioner::need(Rank rank, const LiveContexts& live, std::span<const LayerRange> stages) const {
+  if (!limits_memory()) return memory_bytes(sums_, live, stages);
   double most = 0;
-  if (const auto cap = costs_.memory_cap_bytes) most = memory_bytes(sums_, live, stages) / divisor(*cap);
+  if (const double limit = sums_.site().memory(rank); limit < forbidden)
+    most = memory_bytes(sums_, live, stages) / divisor(limit);
   if (activation_limit_) most = std::max(most, activation_bytes(sums_, live, stages) / divisor(*activation_limit_));
   return most;
 }
@@ -50,7 +51,8 @@ double StagePartitioner::need(const std::vector<LiveContexts>& live, const std::
   std::vector<Stages> of_rank(live.size());
   for (std::size_t s = 0; s < stages.size(); ++s) of_rank[rank_of_stage[s].index()].push_back(stages[s]);
   double most = 0;
-  for (std::size_t rank = 0; rank < live.size(); ++rank) most = std::max(most, need(live[rank], of_rank[rank]));
+  for (std::size_t rank = 0; rank < live.size(); ++rank)
+    most = std::max(most, need(Rank(static_cast<std::int32_t>(rank)), live[rank], of_rank[rank]));
   return most;
 }
 
@@ -76,11 +78,14 @@ std::vector<StagePartition> StagePartitioner::partitions(const Schedule& schedul
 StagePartition StagePartitioner::smallest(const Schedule& schedule) {
   const std::vector<LiveContexts> live = live_contexts(schedule, sums_.weight_share());
   const RankCost bytes = [&](Rank rank, std::span<const LayerRange> stages) {
-    return need(live[rank.index()], stages);
+    return need(rank, live[rank.index()], stages);
   };
   // A lower bound: only the parameters, in the unit of need().
+  double largest = 0;
+  for (Rank rank(0); rank.value() < schedule.rank_count(); rank = rank.next())
+    largest = std::max(largest, sums_.site().memory(rank));
   const auto parameters = [&](LayerRange stage) {
-    if (costs_.memory_cap_bytes) return sums_.parameter_bytes(stage) / divisor(*costs_.memory_cap_bytes);
+    if (sums_.site().limits_memory()) return largest < forbidden ? sums_.parameter_bytes(stage) / divisor(largest) : 0.0;
     return activation_limit_ ? 0.0 : sums_.parameter_bytes(stage);
   };
   FoundPartition best = found(cheapest_partition({.layers = sums_.layers(),
@@ -103,29 +108,34 @@ StagePartitioner::Pace StagePartitioner::pace_of(const Schedule& schedule) const
 
 double StagePartitioner::rank_time(const Pace& pace, Rank rank, std::span<const LayerRange> stages) const {
   const std::vector<Rank>& rank_of_stage = pace.rank_of_stage;
-  const auto is_elsewhere = [&](std::size_t s) { return s < rank_of_stage.size() && rank_of_stage[s] != rank; };
-  double time = 0;
+  const Site& site = sums_.site();
+  const auto message_from = [&](std::size_t s, int layer) {
+    if (s >= rank_of_stage.size() || rank_of_stage[s] == rank) return 0.0;
+    return sums_.message(layer, site.link(rank_of_stage[s], rank)).time;
+  };
+  double work = 0, messages = 0;
   std::size_t s = 0;
   for (const LayerRange& stage : stages) {
     while (rank_of_stage[s] != rank) ++s;
-    time += sums_.work_and_update(stage, pace.instructions);
-    if (s > 0 && is_elsewhere(s - 1)) time += sums_.message(stage.begin);
-    if (is_elsewhere(s + 1)) time += sums_.message(stage.end);
+    work += sums_.work_and_update(stage, pace.instructions);
+    if (s > 0) messages += message_from(s - 1, stage.begin);
+    messages += message_from(s + 1, stage.end);
     ++s;
   }
-  return time;
+  return site.slowness(rank) * work + messages;
 }
 
 FoundPartition StagePartitioner::fastest_where(const Pace& pace, const std::vector<LiveContexts>* live,
                                                const std::vector<Stages>& known) const {
   const std::vector<Rank>& rank_of_stage = pace.rank_of_stage;
   const auto fits = [&](Rank rank, std::span<const LayerRange> stages) {
-    return !live || need((*live)[rank.index()], stages) <= 1;
+    return !live || need(rank, (*live)[rank.index()], stages) <= 1;
   };
-  const auto work = [&](std::span<const LayerRange> stages) {
+  const Site& site = sums_.site();
+  const auto work = [&](Rank rank, std::span<const LayerRange> stages) {
     double sum = 0;
     for (const LayerRange& stage : stages) sum += sums_.work_and_update(stage, pace.instructions);
-    return sum;
+    return site.slowness(rank) * sum;
   };
   PartitionProblem problem{
       .layers = sums_.layers(),
@@ -136,44 +146,50 @@ FoundPartition StagePartitioner::fastest_where(const Pace& pace, const std::vect
             return fits(rank, stages) ? rank_time(pace, rank, stages) : forbidden;
           },
       .least = [&](Rank rank,
-                   std::span<const LayerRange> stages) { return fits(rank, stages) ? work(stages) : forbidden; },
-      .share = [&](LayerRange range) { return sums_.work_and_update(range, pace.instructions); }};
+                   std::span<const LayerRange> stages) { return fits(rank, stages) ? work(rank, stages) : forbidden; },
+      .share =
+          [&](LayerRange range) { return site.least_slowness() * sums_.work_and_update(range, pace.instructions); }};
   FoundPartition fast = found(cheapest_partition(problem, known));
   const std::size_t ranks = std::max_element(rank_of_stage.begin(), rank_of_stage.end())->index() + 1;
   if (ranks == rank_of_stage.size()) return fast;
 
   // With several stages per rank, many partitions are optimal. Choose the one whose slowest stage is the fastest.
-  const auto slowest = [&](std::span<const LayerRange> stages) {
+  const auto slowest = [&](Rank rank, std::span<const LayerRange> stages) {
     double time = 0;
     for (const LayerRange& stage : stages) time = std::max(time, sums_.work(stage, pace.instructions));
-    return time;
+    return site.slowness(rank) * time;
   };
   const auto chunks = static_cast<double>(rank_of_stage.size()) / static_cast<double>(ranks);
   const RankCost of_ranks = problem.cost;
   problem.cost = [&](Rank rank, std::span<const LayerRange> stages) {
-    return of_ranks(rank, stages) <= fast.cost ? slowest(stages) : forbidden;
+    return of_ranks(rank, stages) <= fast.cost ? slowest(rank, stages) : forbidden;
   };
   problem.least = [&](Rank rank, std::span<const LayerRange> stages) {
-    return fits(rank, stages) && work(stages) <= fast.cost ? slowest(stages) : forbidden;
+    return fits(rank, stages) && work(rank, stages) <= fast.cost ? slowest(rank, stages) : forbidden;
   };
-  problem.share = [&](LayerRange range) { return sums_.work(range, pace.instructions) / chunks; };
+  problem.share = [&](LayerRange range) {
+    return site.least_slowness() * sums_.work(range, pace.instructions) / chunks;
+  };
   FoundPartition even = found(cheapest_partition(problem, {fast.stages}));
   return {std::move(even.stages), fast.cost, fast.exact && even.exact};
 }
 
-std::optional<StagePartition> StagePartitioner::fastest(const Schedule& schedule) {
+StagePartition StagePartitioner::fastest_of_any_size(const Schedule& schedule) {
   const Pace pace = pace_of(schedule);
   auto known = fastest_.find(pace);
   if (known == fastest_.end()) known = fastest_.emplace(pace, fastest_where(pace, nullptr, {})).first;
-  const FoundPartition& free = known->second;
-  if (!costs_.memory_cap_bytes && !activation_limit_)
-    return StagePartition{PartitionKind::time, free.exact, free.stages};
+  return {PartitionKind::time, known->second.exact, known->second.stages};
+}
+
+std::optional<StagePartition> StagePartitioner::fastest(const Schedule& schedule) {
+  const StagePartition free = fastest_of_any_size(schedule);
+  if (!limits_memory()) return free;
   const std::vector<LiveContexts> live = live_contexts(schedule, sums_.weight_share());
   const auto fits = [&](const Stages& stages) { return need(live, schedule.rank_of_stage, stages) <= 1; };
-  if (fits(free.stages)) return StagePartition{PartitionKind::time, free.exact, free.stages};
+  if (fits(free.stages)) return free;
   const StagePartition least = smallest(schedule);
   if (!fits(least.stages)) return std::nullopt;
-  const FoundPartition within = fastest_where(pace, &live, {least.stages});
+  const FoundPartition within = fastest_where(pace_of(schedule), &live, {least.stages});
   return StagePartition{PartitionKind::time, within.exact, within.stages};
 }
 

@@ -22,18 +22,20 @@ struct StagePartition {
 /// Finds partitions for one m, and caches the results of searches. Not thread-safe.
 ///
 /// The time of a rank is the sum, over its stages, of the time for one micro-batch in the instructions of the schedule
-/// (F, I and W or B, a fused W at its own cost), of the update divided by m, and of the messages for which the stage
-/// waits: the one with its input and the one with its gradient, if they come from other ranks. (Messages occupy no
-/// rank, but a chain of ranks that wait for each other is slowed down by them.)
+/// (F, I and W or B, a fused W at its own cost) at the speed of the rank, of the update divided by m, and of the
+/// messages for which the stage waits: the one with its input and the one with its gradient, if they come from other
+/// ranks. (Messages occupy no rank, but a chain of ranks that wait for each other is slowed down by them.)
 class StagePartitioner {
  public:
-  /// `costs` and `sums` must outlive the partitioner. A partition fits into memory if it stays within the costs' cap
-  /// and within `limit`, if that is in bytes.
+  /// `costs` and `sums` must outlive the partitioner. A partition fits into memory if it stays within the memory of each
+  /// rank (Site) and within `limit`, if that is in bytes.
   StagePartitioner(const LayerCosts& costs, const LayerSums& sums, const std::optional<MemoryLimit>& limit = {});
 
   /// The distinct partitions among time, uniform and parameters; without time if no partition fits into memory. There
   /// must be at least as many layers as stages. `schedule` states the placement and the live micro-batches.
   std::vector<StagePartition> partitions(const Schedule& schedule);
+  /// The fastest partition, whether it fits or not.
+  StagePartition fastest_of_any_size(const Schedule& schedule);
   /// The partition that needs the least memory on the fullest rank; of several limits, the least of the scarcest.
   StagePartition smallest(const Schedule& schedule);
 
@@ -51,9 +53,10 @@ class StagePartitioner {
   FoundPartition fastest_where(const Pace& pace, const std::vector<LiveContexts>* live,
                                const std::vector<Stages>& known) const;
   double rank_time(const Pace& pace, Rank rank, std::span<const LayerRange> stages) const;
+  bool limits_memory() const { return sums_.site().limits_memory() || activation_limit_; }
 
   /// The bytes that a rank needs, as a share of those that it may use; the bytes themselves if nothing limits them.
-  double need(const LiveContexts& live, std::span<const LayerRange> stages) const;
+  double need(Rank rank, const LiveContexts& live, std::span<const LayerRange> stages) const;
   /// That of the fullest rank.
   double need(const std::vector<LiveContexts>& live, const std::vector<Rank>& rank_of_stage,
               const Stages& stages) const;

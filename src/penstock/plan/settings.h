@@ -1,0 +1,19 @@
+// What the planner tries before it chooses a schedule: p, d, m, and the devices of each rank. Inside this module only.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "penstock/plan/candidates.h"
+#include "penstock/plan/planner.h"
+
+namespace penstock {
+
+/// Without a cluster, one setting for each p and m. With one, those of make_plan(). Throws ConfigError if the
+/// constraints contradict the cluster or the costs.
+std::vector<std::shared_ptr<const Setting>> settings_of(const LayerCosts& costs, const PlanConstraints& constraints);
+
+/// The setting of a plan for a cluster: its devices, found by their names. Throws ConfigError for an unknown device.
+Setting setting_of(const Plan& plan, const LayerCosts& costs, const PlanConstraints& constraints);
+
+}  // namespace penstock
