@@ -48,8 +48,8 @@ RC_GTEST_PROP(ClusterFile, read_after_write_is_identity, ()) {
 }
 
 TEST(ClusterFile, errors_name_the_member_and_what_is_possible) {
-  EXPECT_TRUE(says(refusal(replaced(example, "\"kind\": \"old\"", "\"kind\": \"odl\"")), "nodes[1].kind", "'odl'",
-                   "'old'"));
+  EXPECT_TRUE(
+      says(refusal(replaced(example, "\"kind\": \"old\"", "\"kind\": \"odl\"")), "nodes[1].kind", "'odl'", "'old'"));
   EXPECT_TRUE(says(refusal(replaced(example, "n0>n1", "n0>n7")), "'n7'"));
   EXPECT_TRUE(says(refusal(replaced(example, "\"80GB\"", "\"80\"")), "'80'"));
   EXPECT_TRUE(says(refusal(replaced(example, "\"speed\": 0.5", "\"speed\": 0")), "above 0"));

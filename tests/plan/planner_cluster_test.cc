@@ -65,7 +65,8 @@ double shortest_of_all(const LayerCosts& costs, const Cluster& cluster, const st
         Placement placement(static_cast<std::size_t>(p));
         std::vector<double> speeds;
         for (int k = 0; k < p * d; ++k) {
-          placement[static_cast<std::size_t>(k / d)].push_back(devices[static_cast<std::size_t>(order[static_cast<std::size_t>(k)])]);
+          placement[static_cast<std::size_t>(k / d)].push_back(
+              devices[static_cast<std::size_t>(order[static_cast<std::size_t>(k)])]);
           speeds.push_back(cluster.kind_of(placement[static_cast<std::size_t>(k / d)].back()).speed);
         }
         if (!seen.insert(speeds).second) continue;
@@ -92,8 +93,8 @@ TEST(ClusterPlan, is_within_two_percent_of_an_exhaustive_search) {
     const Cluster cluster = fast_and_slow(fast, slow);
     LayerCosts costs = layers(6);
     costs.layers.back().forward = 2.5;
-    const Planned planned = make_plan(
-        costs, {.schedules = schedules, .weight_gradients = WeightGradients::stream, .cluster = cluster});
+    const Planned planned =
+        make_plan(costs, {.schedules = schedules, .weight_gradients = WeightGradients::stream, .cluster = cluster});
     const double shortest = shortest_of_all(costs, cluster, schedules);
     EXPECT_LE(planned.plan.prediction.makespan, 1.02 * shortest) << fast << " fast, " << slow << " slow";
     EXPECT_GE(planned.plan.prediction.makespan, (1 - 1e-9) * shortest);
@@ -110,12 +111,15 @@ TEST(ClusterPlan, gives_slow_devices_fewer_layers) {
     if (planned.plan.devices[s].starts_with("n0")) fast += stages[s].size();
   EXPECT_GE(fast, 20u);
   // With four layers each, the step takes as long as on eight slow devices.
-  const double even = predict([&] {
-    Plan plan = planned.plan;
-    plan.stages.assign(8, {});
-    for (std::size_t i = 0; i < 32; ++i) plan.stages[i / 4].push_back(costs.layers[i].name);
-    return plan;
-  }(), costs, with).makespan;
+  const double even = predict(
+                          [&] {
+                            Plan plan = planned.plan;
+                            plan.stages.assign(8, {});
+                            for (std::size_t i = 0; i < 32; ++i) plan.stages[i / 4].push_back(costs.layers[i].name);
+                            return plan;
+                          }(),
+                          costs, with)
+                          .makespan;
   EXPECT_GT(even, 1.25 * planned.plan.prediction.makespan);
   EXPECT_EQ(predict(planned.plan, costs, with), planned.plan.prediction);
   EXPECT_EQ(read_plan(write_plan(planned.plan)), planned.plan);
@@ -156,7 +160,8 @@ TEST(ClusterPlan, counts_the_sum_of_gradients_over_replicas) {
   PlanConstraints with{.schedules = {"1f1b"}, .cluster = fast_and_slow(2, 0), .ranks = {1}, .replicas = {2}};
   const double alone = 8 * 2 * 3;  // samples of one replica, layers, F + I + W
   const Planned planned = make_plan(costs, with);
-  EXPECT_NEAR(planned.plan.prediction.makespan, alone + 2 * 1e9 / 1e8, 1e-6);  // 2 GB of gradients, half in each message
+  EXPECT_NEAR(planned.plan.prediction.makespan, alone + 2 * 1e9 / 1e8,
+              1e-6);  // 2 GB of gradients, half in each message
   EXPECT_EQ(planned.plan.replicas, 2);
   EXPECT_EQ(planned.plan.devices, (std::vector<std::string>{"n0:0", "n0:1"}));
   with.shards_optimizer = true;

@@ -127,7 +127,8 @@ struct PlanArguments {
         ->type_name("N..N");
     verb.add_flag("--recompute", recompute, "blocks may be recomputed where memory is short");
     verb.add_flag("--overlap-reduction", overlaps_reduction, "replicas sum gradients while their ranks compute");
-    verb.add_flag("--shard-optimizer", shards_optimizer, "each replica has its share of the optimiser's state (ZeRO-1)");
+    verb.add_flag("--shard-optimizer", shards_optimizer,
+                  "each replica has its share of the optimiser's state (ZeRO-1)");
     verb.add_option("--time-limit", time_limit, "end the search, with the best plan so far (default: 8 with --cluster)")
         ->type_name("SECONDS")
         ->check(CLI::PositiveNumber);
@@ -151,9 +152,8 @@ struct PlanArguments {
         ->type_name("MODE")
         ->default_str(to_string(weight_gradients));
     shown.add_to(verb);
-    for (const char* flag :
-         {"--costs", "--micro-batches", "--memory-cap", "--memory-limit", "--schedules", "--all", "--output",
-                             "--cluster", "--replicas", "--devices", "--recompute", "--overlap-reduction",
+    for (const char* flag : {"--costs", "--micro-batches", "--memory-cap", "--memory-limit", "--schedules", "--all",
+                             "--output", "--cluster", "--replicas", "--devices", "--recompute", "--overlap-reduction",
                              "--shard-optimizer", "--time-limit"})
       uniform->excludes(verb.get_option(flag));
   }
@@ -171,7 +171,8 @@ struct PlanArguments {
   }
 
   PlanConstraints constraints() const {
-    for (const auto& [flag, is_given] : {std::pair("--replicas", !replicas.empty()), {"--devices", !devices.empty()},
+    for (const auto& [flag, is_given] : {std::pair("--replicas", !replicas.empty()),
+                                         {"--devices", !devices.empty()},
                                          {"--overlap-reduction", overlaps_reduction},
                                          {"--shard-optimizer", shards_optimizer}})
       require<ConfigError>(!is_given || !cluster.empty(), flag, " without --cluster: pass the cluster's file");

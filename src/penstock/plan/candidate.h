@@ -24,10 +24,10 @@ struct Candidate {
   std::optional<MemoryLimit> memory_limit = {};  // Tuning::memory_limit, for generators that adapt to it
   WeightGradients weight_gradients = WeightGradients::stream;
   PartitionKind partition = PartitionKind::time;
-  bool is_exact = true;  // false: the search for the partition was incomplete (FoundPartition::exact)
-  bool fits = true;      // into the memory of each rank and the memory limit
-  std::vector<std::string> stages = {};      // the first layer of each stage
-  std::vector<std::string> devices = {};     // as Plan::devices
+  bool is_exact = true;                   // false: the search for the partition was incomplete (FoundPartition::exact)
+  bool fits = true;                       // into the memory of each rank and the memory limit
+  std::vector<std::string> stages = {};   // the first layer of each stage
+  std::vector<std::string> devices = {};  // as Plan::devices
   std::vector<std::string> recomputed = {};  // blocks, and layers outside of blocks
   /// With PlanConstraints::memory_limit: the smallest limit in its unit into which the candidate fits.
   std::optional<MemoryLimit> needed_limit = {};

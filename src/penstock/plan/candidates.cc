@@ -67,7 +67,7 @@ Stages ranges_of(const StageLayers& layers, const LayerCosts& costs) {
   return stages;
 }
 
-std::vector<double> rank_bytes(const Setting& setting, const LayerSums& sums, const Schedule& schedule,
+std::vector<double> rank_bytes(const PlanSetting& setting, const LayerSums& sums, const Schedule& schedule,
                                const Outcome& outcome) {
   std::vector<double> bytes = memory_bytes(sums, schedule, outcome.stages);
   const auto of_rank = stages_of_ranks(schedule, outcome.stages);
@@ -96,8 +96,8 @@ void Candidates::run(const Attempt& attempt, const Schedule& base, const std::ve
     const bool fits = outcomes.back().candidate.fits;
     if (constraints_.recompute && setting_->site.limits_memory()) {
       const Schedule instructions = with_weights(base, mode);
-      if (auto recomputed = recomputing(
-              outcome_of(attempt, instructions, mode, partitioner_.fastest_of_any_size(instructions))))
+      if (auto recomputed =
+              recomputing(outcome_of(attempt, instructions, mode, partitioner_.fastest_of_any_size(instructions))))
         outcomes.push_back(*std::move(recomputed));
     }
     if (mode != WeightGradients::fused || fits) continue;
@@ -115,7 +115,8 @@ Schedule Candidates::schedule_of(const Outcome& outcome) const {
 
 double Candidates::least_step() const {
   const LayerRange all{0, sums_.layers()};
-  double work = sums_.forward(all) + sums_.input_grad(all) + std::min(sums_.weight_grad(all), sums_.weight_grad_fused(all));
+  double work =
+      sums_.forward(all) + sums_.input_grad(all) + std::min(sums_.weight_grad(all), sums_.weight_grad_fused(all));
   if (sums_.has_backward()) work = std::min(work, sums_.forward(all) + sums_.backward(all));
   return work * setting_->micro_batches / setting_->site.speed(costs_.ranks);
 }

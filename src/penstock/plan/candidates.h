@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "penstock/plan/candidate.h"
+#include "penstock/plan/constraints.h"
 #include "penstock/plan/layer_sums.h"
-#include "penstock/plan/planner.h"
 #include "penstock/plan/recompute.h"
 #include "penstock/plan/site.h"
 #include "penstock/plan/stage_partitioner.h"
@@ -15,7 +15,7 @@
 namespace penstock {
 
 /// What a candidate's pipeline runs on.
-struct Setting {
+struct PlanSetting {
   LayerCosts costs;     // `ranks` is p, and `samples` the share of one replica
   Placement placement;  // empty: the equal ranks of the costs
   Site site;
@@ -43,7 +43,7 @@ struct Outcome {
   Stages stages;
   StageCosts costs = {};  // of the stages
   Recomputed recomputed = {};
-  std::shared_ptr<const Setting> setting = {};
+  std::shared_ptr<const PlanSetting> setting = {};
 };
 
 /// Sorts by time, then by memory; candidates that do not fit come last, by memory. Sums of the same costs in another
@@ -58,13 +58,13 @@ Stages ranges_of(const StageLayers& layers, const LayerCosts& costs);
 
 /// Per rank, the bytes of parameters, activations, buffers of messages (only on the devices of a cluster) and of the
 /// block that is being recomputed.
-std::vector<double> rank_bytes(const Setting& setting, const LayerSums& sums, const Schedule& schedule,
+std::vector<double> rank_bytes(const PlanSetting& setting, const LayerSums& sums, const Schedule& schedule,
                                const Outcome& outcome);
 
 class Candidates {
  public:
   /// `constraints` must outlive the candidates.
-  Candidates(std::shared_ptr<const Setting> setting, const PlanConstraints& constraints)
+  Candidates(std::shared_ptr<const PlanSetting> setting, const PlanConstraints& constraints)
       : setting_(std::move(setting)),
         costs_(setting_->costs),
         constraints_(constraints),
@@ -98,7 +98,7 @@ class Candidates {
   std::optional<Outcome> grouped_within_cap(Outcome outcome) const;
   std::optional<Outcome> recomputing(Outcome outcome) const;
 
-  std::shared_ptr<const Setting> setting_;
+  std::shared_ptr<const PlanSetting> setting_;
   const LayerCosts& costs_;
   const PlanConstraints& constraints_;
   LayerSums sums_;

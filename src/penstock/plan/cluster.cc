@@ -132,8 +132,8 @@ Cluster read_cluster(std::string_view text) {
     require<DataError>(names.insert(cluster.nodes.back().name).second, value.place(), " is the second node '",
                        cluster.nodes.back().name, "': names of nodes differ");
   }
-  require<DataError>(devices >= 1 && devices <= most_devices, root["nodes"].place(), " have ", devices,
-                     " ranks: 1 to ", most_devices, " are possible");
+  require<DataError>(devices >= 1 && devices <= most_devices, root["nodes"].place(), " have ", devices, " ranks: 1 to ",
+                     most_devices, " are possible");
   for (const auto& [name, value] : root["links"].members()) {
     const ClusterLink link = read_link(value);
     if (name == "inside" || name == "between") {
@@ -151,7 +151,8 @@ std::string write_cluster(const Cluster& cluster) {
   document["kinds"] = ordered_json::object();
   for (const auto& [name, kind] : cluster.kinds) {
     document["kinds"][name] = {{"speed", kind.speed}};
-    if (kind.memory_bytes) document["kinds"][name]["memory"] = bytes_text(static_cast<std::int64_t>(*kind.memory_bytes));
+    if (kind.memory_bytes)
+      document["kinds"][name]["memory"] = bytes_text(static_cast<std::int64_t>(*kind.memory_bytes));
   }
   document["nodes"] = ordered_json::array();
   for (const ClusterNode& node : cluster.nodes)

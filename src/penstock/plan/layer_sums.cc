@@ -15,8 +15,9 @@ LayerSums::LayerSums(const LayerCosts& costs, int micro_batches, const Site& sit
   const auto measured = static_cast<double>(costs.micro_batch_size);
   const double mean = static_cast<double>(costs.samples) / micro_batches / measured;
   const double largest = std::ceil(static_cast<double>(costs.samples) / micro_batches) / measured;
-  for (Sums* sums : {&forward_, &input_grad_, &weight_grad_, &weight_grad_fused_, &backward_, &update_,
-                     &forward_cache_saving_, &input_grad_cache_saving_, &activation_bytes_, &parameter_bytes_, &gradient_bytes_})
+  for (Sums* sums :
+       {&forward_, &input_grad_, &weight_grad_, &weight_grad_fused_, &backward_, &update_, &forward_cache_saving_,
+        &input_grad_cache_saving_, &activation_bytes_, &parameter_bytes_, &gradient_bytes_})
     sums->push_back(0);
   boundary_bytes_.push_back(0);
   for (const LayerCost& layer : costs.layers) {

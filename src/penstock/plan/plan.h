@@ -4,6 +4,7 @@
 #include "penstock/plan/advice.h"
 #include "penstock/plan/candidate.h"
 #include "penstock/plan/cluster.h"
+#include "penstock/plan/constraints.h"
 #include "penstock/plan/layer_costs.h"
 #include "penstock/plan/partition.h"
 #include "penstock/plan/partition_search.h"

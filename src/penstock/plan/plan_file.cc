@@ -93,8 +93,8 @@ Plan read_plan(std::string_view text) {
   const nlohmann::json document = parse_strictly(text, plan_file);
   const StrictValue root(document, plan_file);
   root.require_version(plan_key, plan_version, ": `penstock plan --output FILE` writes one");
-  root.require_members(
-      {plan_key, "costs", "time_unit", "weight_gradients", "kernels", "stages", "replicas", "devices", "recompute", "prediction", "schedule"});
+  root.require_members({plan_key, "costs", "time_unit", "weight_gradients", "kernels", "stages", "replicas", "devices",
+                        "recompute", "prediction", "schedule"});
   Plan plan{.costs = root["costs"].text(),
             .time_unit = root["time_unit"].text(),
             .weight_gradients = mode_named(root["weight_gradients"]),

@@ -38,7 +38,7 @@ struct Plan {
   WeightGradients weight_gradients = WeightGradients::stream;  // of the schedule: not automatic
   std::string kernels = {};                                    // LayerCosts::kernels
   std::vector<std::vector<std::string>> stages;  // the layers of each stage, by name, in order of execution
-  int replicas = 1;                         // d
+  int replicas = 1;                              // d
   std::vector<std::string> devices = {};    // of a cluster, by world rank (pipeline rank * d + replica); may be empty
   std::vector<std::string> recompute = {};  // blocks, and layers outside of blocks
   Prediction prediction;

@@ -77,22 +77,23 @@ std::string shown_stages(const Planned& planned) {
 }  // namespace
 
 std::string describe(const Candidate& candidate) {
-  return say("'", candidate.schedule, "' (", candidate.replicas > 1 ? say("p = ", candidate.ranks, ", d = ",
-             candidate.replicas, ", ") : "", "v = ", candidate.chunks, ", m = ", candidate.micro_batches,
+  return say("'", candidate.schedule, "' (",
+             candidate.replicas > 1 ? say("p = ", candidate.ranks, ", d = ", candidate.replicas, ", ") : "",
+             "v = ", candidate.chunks, ", m = ", candidate.micro_batches,
              candidate.memory_limit ? say(", memory limit ", shown_limit(candidate)) : "", ", weight gradients ",
              to_string(candidate.weight_gradients),
              candidate.recomputed.empty() ? "" : say(", recompute of ", candidate.recomputed.size()), ")");
 }
 
 std::string to_table(const Planned& planned, std::size_t most_rows) {
-  std::vector<std::vector<std::string>> rows{
-      {"schedule", "p", "d", "v", "m", "limit", "W", "partition", "recompute", "makespan", "bubble", "memory", "result"}};
+  std::vector<std::vector<std::string>> rows{{"schedule", "p", "d", "v", "m", "limit", "W", "partition", "recompute",
+                                              "makespan", "bubble", "memory", "result"}};
   const Candidate& chosen = planned.candidates.front();
   for (const Candidate& candidate : planned.candidates) {
     if (most_rows > 0 && rows.size() > most_rows) break;
     rows.push_back({candidate.schedule, std::to_string(candidate.ranks), std::to_string(candidate.replicas),
-                    std::to_string(candidate.chunks), std::to_string(candidate.micro_batches),
-                    shown_limit(candidate), to_string(candidate.weight_gradients),
+                    std::to_string(candidate.chunks), std::to_string(candidate.micro_batches), shown_limit(candidate),
+                    to_string(candidate.weight_gradients),
                     (candidate.is_exact ? "" : "~") + std::string(to_string(candidate.partition)),
                     std::to_string(candidate.recomputed.size()),
                     candidate.fits ? fixed(candidate.prediction.makespan, 3) : "-",

@@ -134,7 +134,7 @@ std::vector<Base> bases_of(const ScheduleGenerator& generator, const ScheduleSha
 }
 
 Plan plan_of(const LayerCosts& costs, const PlanConstraints& constraints, const Outcome& outcome) {
-  const Setting& setting = *outcome.setting;
+  const PlanSetting& setting = *outcome.setting;
   Plan plan{.costs = fingerprint(costs),
             .time_unit = costs.time_unit,
             .weight_gradients = outcome.candidate.weight_gradients,
@@ -176,15 +176,15 @@ void require_fitting_devices(const PlanConstraints& constraints, const std::vect
   }
   const Rank rank(static_cast<std::int32_t>(rank_of_least));
   const Candidate& candidate = nearest->candidate;
-  throw ScheduleError(
-      say("nothing fits into the memory of the devices: the nearest is '", candidate.schedule, "' with p = ",
-          candidate.ranks, ", d = ", candidate.replicas, ", m = ", candidate.micro_batches, ", which needs ",
-          bytes_text(std::llround(candidate.prediction.memory_bytes[rank_of_least])), " on ",
-          constraints.cluster->name_of(nearest->setting->placement[rank_of_least].front()), ", and that has ",
-          bytes_text(std::llround(nearest->setting->site.memory(rank))), ": ",
-          constraints.recompute ? "" : "allow recompute, ",
-          constraints.shards_optimizer || candidate.replicas == 1 ? "" : "shard the optimiser, ",
-          "make micro-batches smaller, or add devices"));
+  throw ScheduleError(say("nothing fits into the memory of the devices: the nearest is '", candidate.schedule,
+                          "' with p = ", candidate.ranks, ", d = ", candidate.replicas,
+                          ", m = ", candidate.micro_batches, ", which needs ",
+                          bytes_text(std::llround(candidate.prediction.memory_bytes[rank_of_least])), " on ",
+                          constraints.cluster->name_of(nearest->setting->placement[rank_of_least].front()),
+                          ", and that has ", bytes_text(std::llround(nearest->setting->site.memory(rank))), ": ",
+                          constraints.recompute ? "" : "allow recompute, ",
+                          constraints.shards_optimizer || candidate.replicas == 1 ? "" : "shard the optimiser, ",
+                          "make micro-batches smaller, or add devices"));
 }
 
 /// Throws the error of a planner none of whose candidates fits. `outcomes` are sorted.
@@ -247,7 +247,7 @@ class PlanSearch {
 
  private:
   struct InSetting {
-    std::shared_ptr<const Setting> setting;
+    std::shared_ptr<const PlanSetting> setting;
     std::unique_ptr<Candidates> candidates;
     std::optional<double> first_step;  // of the 1F1B that was tried first
   };
@@ -298,7 +298,7 @@ class PlanSearch {
   }
 
   void try_all(InSetting& in, const ScheduleGenerator& generator, bool has_first) {
-    const Setting& setting = *in.setting;
+    const PlanSetting& setting = *in.setting;
     const ChunkRange chunks = chunks_to_try(generator, setting.costs, constraints_);
     for (int v = chunks.least; v <= chunks.most; ++v) {
       if (is_over()) return;
@@ -381,7 +381,7 @@ Planned make_plan(const LayerCosts& costs, const PlanConstraints& wanted) {
 }
 
 Prediction predict(const Plan& plan, const LayerCosts& costs, const PlanConstraints& constraints) {
-  const Setting setting = setting_of(plan, costs, constraints);
+  const PlanSetting setting = setting_of(plan, costs, constraints);
   const Outcome outcome{.candidate = {},
                         .attempt = {},
                         .stages = ranges_of(plan.stages, costs),

@@ -12,9 +12,9 @@ namespace penstock {
 struct ScalePoint {
   int devices = 0;
   Candidate chosen;
-  double step = 0;               // predicted, in the unit of the costs
-  double samples_per_unit = 0;   // samples per unit of time
-  double efficiency = 0;         // samples per unit of time and device, over those of the first point
+  double step = 0;              // predicted, in the unit of the costs
+  double samples_per_unit = 0;  // samples per unit of time
+  double efficiency = 0;        // samples per unit of time and device, relative to the first point
 };
 
 /// One point for each of `counts`, by make_plan() with the first devices of PlanConstraints::cluster. Throws as

@@ -12,8 +12,8 @@
 namespace penstock {
 namespace {
 
-constexpr int few_devices = 16;            // up to so many, every p and d is tried
-constexpr std::size_t most_orders = 24;    // of nodes
+constexpr int few_devices = 16;          // up to so many, every p and d is tried
+constexpr std::size_t most_orders = 24;  // of nodes
 
 double speed_of(const Cluster& cluster, const Device& device) { return cluster.kind_of(device).speed; }
 
@@ -117,8 +117,8 @@ std::vector<Shape> shapes_of(const LayerCosts& costs, const PlanConstraints& con
   const bool is_free = constraints.ranks.empty() && constraints.replicas.empty() && devices > few_devices;
   std::vector<Shape> shapes;
   const auto add = [&](int p, int d) {
-    const bool is_possible = p * d <= devices && d <= costs.samples &&
-                             (p <= units || !constraints.ranks.empty()) && p <= std::ssize(costs.layers);
+    const bool is_possible = p * d <= devices && d <= costs.samples && (p <= units || !constraints.ranks.empty()) &&
+                             p <= std::ssize(costs.layers);
     if (is_possible && allows(constraints.ranks, p) && allows(constraints.replicas, d) &&
         std::ranges::find(shapes, Shape(p, d)) == shapes.end())
       shapes.emplace_back(p, d);
@@ -164,17 +164,19 @@ std::vector<int> micro_batches_of(const LayerCosts& costs) {
 
 }  // namespace
 
-std::vector<std::shared_ptr<const Setting>> settings_of(const LayerCosts& costs, const PlanConstraints& constraints) {
-  std::vector<std::shared_ptr<const Setting>> settings;
+std::vector<std::shared_ptr<const PlanSetting>> settings_of(const LayerCosts& costs,
+                                                            const PlanConstraints& constraints) {
+  std::vector<std::shared_ptr<const PlanSetting>> settings;
   if (!constraints.cluster) {
     require<ConfigError>(constraints.replicas.empty() || constraints.replicas == std::vector<int>{1},
-                         listed(constraints.replicas), " replicas without a cluster: pass the cluster, whose links say "
+                         listed(constraints.replicas),
+                         " replicas without a cluster: pass the cluster, whose links say "
                          "what it costs to sum their gradients");
     for (const int ranks : constraints.ranks.empty() ? std::vector<int>{costs.ranks} : constraints.ranks) {
       LayerCosts share = costs;
       share.ranks = ranks;
       for (const int m : candidate_micro_batches(costs))
-        settings.push_back(std::make_shared<const Setting>(Setting{share, {}, Site(share), 1, m}));
+        settings.push_back(std::make_shared<const PlanSetting>(PlanSetting{share, {}, Site(share), 1, m}));
     }
     return settings;
   }
@@ -188,13 +190,13 @@ std::vector<std::shared_ptr<const Setting>> settings_of(const LayerCosts& costs,
         tried.push_back(placement);
         const Site site(*constraints.cluster, placement, share);
         for (const int m : micro_batches_of(share))
-          settings.push_back(std::make_shared<const Setting>(Setting{share, placement, site, shape.second, m}));
+          settings.push_back(std::make_shared<const PlanSetting>(PlanSetting{share, placement, site, shape.second, m}));
       }
   }
   return settings;
 }
 
-Setting setting_of(const Plan& plan, const LayerCosts& costs, const PlanConstraints& constraints) {
+PlanSetting setting_of(const Plan& plan, const LayerCosts& costs, const PlanConstraints& constraints) {
   require<ConfigError>(plan.devices.empty() || constraints.cluster.has_value(),
                        "the plan is for devices of a cluster (", plan.devices.empty() ? "" : plan.devices.front(),
                        ", ...): pass the cluster");

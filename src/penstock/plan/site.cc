@@ -74,9 +74,8 @@ Site::Site(const Cluster& cluster, const Placement& placement, const LayerCosts&
       memory = std::min(memory, kind.memory_bytes.value_or(memory));
       limits_memory_ = limits_memory_ || kind.memory_bytes;
     }
-    for_each_ring_pair(replicas, [&](const Device& a, const Device& b) {
-      reduction = slower(reduction, links.between(a, b, rings));
-    });
+    for_each_ring_pair(
+        replicas, [&](const Device& a, const Device& b) { reduction = slower(reduction, links.between(a, b, rings)); });
     slowness_.push_back(slowness);
     memory_.push_back(memory);
     reductions_.push_back(reduction);

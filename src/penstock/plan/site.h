@@ -25,7 +25,7 @@ class Site {
   /// time unit without seconds.
   Site(const Cluster& cluster, const Placement& placement, const LayerCosts& costs);
 
-  /// Times on the rank over those of the cost file.
+  /// The time of an instruction on the rank, relative to the cost file.
   double slowness(Rank rank) const { return slowness_.empty() ? 1 : slowness_[rank.index()]; }
   double least_slowness() const;
   /// The sum of the ranks' speeds, of `ranks` equal ones if there is no cluster.

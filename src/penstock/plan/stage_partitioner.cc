@@ -85,7 +85,8 @@ StagePartition StagePartitioner::smallest(const Schedule& schedule) {
   for (Rank rank(0); rank.value() < schedule.rank_count(); rank = rank.next())
     largest = std::max(largest, sums_.site().memory(rank));
   const auto parameters = [&](LayerRange stage) {
-    if (sums_.site().limits_memory()) return largest < forbidden ? sums_.parameter_bytes(stage) / divisor(largest) : 0.0;
+    if (sums_.site().limits_memory())
+      return largest < forbidden ? sums_.parameter_bytes(stage) / divisor(largest) : 0.0;
     return activation_limit_ ? 0.0 : sums_.parameter_bytes(stage);
   };
   FoundPartition best = found(cheapest_partition({.layers = sums_.layers(),
