@@ -9,6 +9,7 @@
 #include "penstock/cli/schedule_argument.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/verbs.h"
+#include "penstock/plan/placed_costs.h"
 
 namespace penstock::cli {
 namespace {
@@ -16,11 +17,23 @@ namespace {
 struct Simulate {
   ScheduleArgument schedule;
   CostFlags costs;
+  std::string cluster;
+  OnCluster on_cluster;
+  std::optional<std::string> message_bytes;
   std::string json;
 
   void add_to(CLI::App& verb) {
     schedule.add_to(verb);
     costs.add_to(verb);
+    CLI::Option* file =
+        verb.add_option("--cluster", cluster, "devices and links: rank r runs on device r (docs/cost_file.md)");
+    file->type_name("FILE");
+    verb.add_option("--time-unit", on_cluster.time_unit, "with --cluster: the unit of the costs, s, ms, us or ns [ms]")
+        ->type_name("UNIT")
+        ->needs(file);
+    verb.add_option("--message-bytes", message_bytes, "with --cluster: the size of a message, such as 24MiB")
+        ->type_name("BYTES")
+        ->needs(file);
     verb.add_option("--json", json, "write the result as JSON; - is standard output")->type_name("FILE");
   }
 };
@@ -53,8 +66,18 @@ std::string to_table(const Schedule& schedule, const Simulation& simulation) {
 }
 
 void simulate_as(const Simulate& wanted) {
-  const StageCosts costs = wanted.costs.costs();
+  StageCosts costs = wanted.costs.costs();
   const Schedule schedule = ready_to_run(wanted.schedule.get(costs));
+  if (!wanted.cluster.empty()) {
+    OnCluster options = wanted.on_cluster;
+    if (wanted.message_bytes) {
+      const auto bytes = parse_bytes(*wanted.message_bytes);
+      require<ConfigError>(bytes.has_value(), "--message-bytes ", *wanted.message_bytes, ": write bytes with a unit (",
+                           byte_unit_names, "), such as 24MiB");
+      options.message_bytes = static_cast<double>(*bytes);
+    }
+    costs = placed_costs(costs, schedule, read_file(wanted.cluster, read_cluster), options);
+  }
   const Simulation simulation = simulate(schedule, costs);
   // If JSON goes to standard output, text must not.
   (wanted.json == "-" ? std::cerr : std::cout) << to_table(schedule, simulation);

@@ -40,11 +40,14 @@ struct TraceFiles {
 struct TraceReport {
   TraceFiles files;
   std::string costs;
+  std::string cluster;
   std::string json;
 
   void add_to(CLI::App& verb) {
     files.add_to(verb);
     verb.add_option("--costs", costs, "costs of the layers (docs/cost_file.md), in place of those in the trace")
+        ->type_name("FILE");
+    verb.add_option("--cluster", cluster, "the devices of the run (docs/cost_file.md), rank r on device r")
         ->type_name("FILE");
     verb.add_option("--json", json, "write the report as JSON; - is standard output")->type_name("FILE");
   }
@@ -105,7 +108,9 @@ void report_as(const TraceReport& wanted) {
   std::optional<LayerCosts> costs;
   if (!wanted.costs.empty()) costs = read_file(wanted.costs, read_layer_costs);
   const Account figures = account(trace);
-  const Advice advice = advise(trace, costs);
+  std::optional<Cluster> cluster;
+  if (!wanted.cluster.empty()) cluster = read_file(wanted.cluster, read_cluster);
+  const Advice advice = advise(trace, costs, cluster);
   if (!wanted.json.empty()) write_text(wanted.json, to_json(figures, advice));
   // If JSON goes to standard output, text must not.
   const std::string text = to_table(figures) + advice.sentence + "\n";

@@ -53,17 +53,38 @@ const std::string* setting(const Trace& trace, const char* name) {
   return found == trace.settings.end() ? nullptr : &found->second;
 }
 
+/// Where the ranks of a run are: rank r on device r.
+Site site_of(const Cluster& cluster, int ranks, const LayerCosts& costs) {
+  const std::vector<Device> devices = cluster.devices();
+  require<ConfigError>(static_cast<std::size_t>(ranks) <= devices.size(), "the trace has ", ranks,
+                       " ranks, and the cluster ", devices.size(), " devices: it is another cluster");
+  Placement placement;
+  for (int rank = 0; rank < ranks; ++rank) placement.push_back({devices[static_cast<std::size_t>(rank)]});
+  return {cluster, placement, costs};
+}
+
+/// The times that stages would have had on devices of speed 1.
+StageCosts at_speed_one(StageCosts measured, const Schedule& instructions, const Site& site) {
+  for (std::vector<double>* list : {&measured.forward, &measured.input_grad, &measured.weight_grad, &measured.update})
+    for (std::size_t s = 0; s < list->size(); ++s) (*list)[s] /= site.slowness(instructions.rank_of_stage[s]);
+  return measured;
+}
+
 std::optional<Layers> layers_of(const Trace& trace, const Schedule& instructions, const StageCosts& measured,
-                                const std::optional<LayerCosts>& given) {
+                                const std::optional<LayerCosts>& given, const std::optional<Cluster>& cluster) {
   const std::string* names = setting(trace, layers_setting);
   const std::string* carried = setting(trace, layer_costs_setting);
-  require<ConfigError>(names || !given, "the trace does not say which layers its stages have (no setting '",
-                       layers_setting, "'): costs of layers cannot be used; leave them out");
+  require<ConfigError>(names || (!given && !cluster),
+                       "the trace does not say which layers its stages have (no setting '", layers_setting,
+                       "'): costs of layers cannot be used; leave them out");
   if (!names || (!given && !carried)) return std::nullopt;
   const LayerCosts costs = given ? *given : read_layer_costs(*carried);
   Stages stages = stages_of(read_stage_layers(*names), costs.layers, instructions);
-  LayerCosts fitted = calibrated(costs, {instructions, stages, measured});
-  LayerSums sums(fitted, instructions.micro_batches);
+  LayerCosts in_ms = costs;
+  in_ms.time_unit = "ms";  // as the times of the trace
+  const Site site = cluster ? site_of(*cluster, instructions.rank_count(), in_ms) : Site(costs);
+  LayerCosts fitted = calibrated(costs, {instructions, stages, at_speed_one(measured, instructions, site)});
+  LayerSums sums(fitted, instructions.micro_batches, cluster ? site : Site(fitted));
   return Layers{std::move(fitted), std::move(stages), std::move(sums)};
 }
 
@@ -72,12 +93,12 @@ class Advisor {
  public:
   Advisor(const Advisor&) = delete;
   Advisor& operator=(const Advisor&) = delete;
-  Advisor(const Trace& trace, const std::optional<LayerCosts>& given)
+  Advisor(const Trace& trace, const std::optional<LayerCosts>& given, const std::optional<Cluster>& cluster)
       : figures_(account(trace)),
         instructions_(strip(trace.schedule)),
         links_(executed_links(trace.schedule)),
         costs_(measured_costs(trace)),
-        layers_(layers_of(trace, instructions_, costs_, given)),
+        layers_(layers_of(trace, instructions_, costs_, given, cluster)),
         between_(figures_.between_steps_ms.value_or(0)) {
     is_training_ = !instructions_.is_forward_only();
     is_split_ = gradient_instructions(instructions_).unsplit < 1;
@@ -133,9 +154,11 @@ class Advisor {
   }
 
   bool fits(const Schedule& instructions, const Stages& stages) const {
-    if (!layers_->costs.memory_cap_bytes) return true;
+    if (!layers_->sums.site().limits_memory()) return true;
     const std::vector<double> bytes = memory_bytes(layers_->sums, instructions, stages);
-    return *std::max_element(bytes.begin(), bytes.end()) <= *layers_->costs.memory_cap_bytes;
+    for (Rank rank(0); rank.value() < instructions.rank_count(); rank = rank.next())
+      if (bytes[rank.index()] > layers_->sums.site().memory(rank)) return false;
+    return true;
   }
 
   /// A schedule with its partition.
@@ -345,6 +368,8 @@ void note_costs(const LayerCosts& costs, Trace& trace) {
   if (trace.settings.contains(layers_setting)) trace.settings[layer_costs_setting] = write_layer_costs(costs);
 }
 
-Advice advise(const Trace& trace, const std::optional<LayerCosts>& costs) { return Advisor(trace, costs).advice(); }
+Advice advise(const Trace& trace, const std::optional<LayerCosts>& costs, const std::optional<Cluster>& cluster) {
+  return Advisor(trace, costs, cluster).advice();
+}
 
 }  // namespace penstock

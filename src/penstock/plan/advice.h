@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/plan/cluster.h"
 #include "penstock/plan/layer_costs.h"
 #include "penstock/trace/recorder.h"
 
@@ -51,8 +52,13 @@ void note_costs(const LayerCosts& costs, Trace& trace);
 /// Without either, partitions, fused W's and schedules that split a B which the run did not split cannot be simulated,
 /// and are not recommended. If the costs have a memory cap, all recommendations respect it.
 ///
+/// With a `cluster`, on whose first devices the ranks ran, a stage on another rank takes its speed into account, and
+/// messages cost what its links cost.
+///
 /// Throws DataError if no step of the trace counts (see account.h), for malformed settings, and for layers that differ
-/// from those of the costs; ConfigError if `costs` are given and the trace does not name the layers of its stages.
-Advice advise(const Trace& trace, const std::optional<LayerCosts>& costs = {});
+/// from those of the costs; ConfigError if `costs` or a cluster are given and the trace does not name the layers of its
+/// stages, and for a cluster with fewer devices than ranks.
+Advice advise(const Trace& trace, const std::optional<LayerCosts>& costs = {},
+              const std::optional<Cluster>& cluster = {});
 
 }  // namespace penstock

@@ -8,6 +8,7 @@
 #include "penstock/plan/layer_costs.h"
 #include "penstock/plan/partition.h"
 #include "penstock/plan/partition_search.h"
+#include "penstock/plan/placed_costs.h"
 #include "penstock/plan/plan_file.h"
 #include "penstock/plan/plan_report.h"
 #include "penstock/plan/planner.h"

@@ -1,0 +1,51 @@
+#include "penstock/plan/placed_costs.h"
+
+#include <algorithm>
+
+#include "penstock/base/error.h"
+#include "penstock/plan/site.h"
+
+namespace penstock {
+
+StageCosts placed_costs(const StageCosts& costs, const Schedule& schedule, const Cluster& cluster,
+                        const OnCluster& options) {
+  require_costs_fit(costs, schedule.stage_count());
+  const std::vector<Device> devices = cluster.devices();
+  const auto ranks = static_cast<std::size_t>(schedule.rank_count());
+  const auto replicas = static_cast<std::size_t>(options.replicas);
+  require<ConfigError>(replicas >= 1 && ranks * replicas <= devices.size(), "the schedule has ", ranks, " ranks with ",
+                       options.replicas, " replicas each, and the cluster ", devices.size(),
+                       " devices: add nodes, or use fewer ranks");
+  Placement placement(ranks);
+  for (std::size_t i = 0; i < ranks * replicas; ++i) placement[i / replicas].push_back(devices[i]);
+  LayerCosts unit;
+  unit.time_unit = options.time_unit;
+  const Site site(cluster, placement, unit);
+
+  StageCosts placed = costs;
+  placed.reduce.clear();
+  const auto count = static_cast<std::size_t>(schedule.stage_count());
+  for (std::vector<double>* list : {&placed.forward, &placed.input_grad, &placed.weight_grad, &placed.update,
+                                    &placed.weight_grad_fused, &placed.backward}) {
+    if (list->empty()) continue;
+    std::vector<double> times;
+    for (std::size_t s = 0; s < count; ++s)
+      times.push_back(value_of_stage(*list, s) * site.slowness(schedule.rank_of_stage[s]));
+    *list = times;
+  }
+  const auto message = [&](std::size_t from, std::size_t to) -> MessageCost {
+    if (schedule.rank_of_stage[from] == schedule.rank_of_stage[to]) return {};
+    const LinkSpeed& link = site.link(schedule.rank_of_stage[from], schedule.rank_of_stage[to]);
+    const double gap = link.bytes_per_unit > 0 ? options.message_bytes / link.bytes_per_unit : 0;
+    return {link.latency + gap, gap};
+  };
+  for (std::size_t s = 0; s < count; ++s) {
+    placed.reduce.push_back(site.reduction(schedule.rank_of_stage[s], options.gradient_bytes));
+    if (s == 0) continue;
+    placed.messages_forward.push_back(message(s - 1, s));
+    placed.messages_backward.push_back(message(s, s - 1));
+  }
+  return placed;
+}
+
+}  // namespace penstock
