@@ -21,11 +21,22 @@ std::optional<std::string> text_of(const std::optional<MemoryLimit>& limit) {
   return limit ? std::optional(to_string(*limit)) : std::nullopt;
 }
 
+/// Ends a long call if Python has received a signal, such as Ctrl-C.
+void stop_on_signal(const PlanProgress&) {
+  const nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) nb::raise_python_error();
+}
+
 void bind_candidate(nb::module_& module) {
   nb::class_<Candidate>(module, "Candidate", "A schedule with the best partition for it, and its predicted step.")
       .def_ro("schedule", &Candidate::schedule)
       .def_ro("chunks", &Candidate::chunks)
       .def_ro("micro_batches", &Candidate::micro_batches)
+      .def_ro("ranks", &Candidate::ranks)
+      .def_ro("replicas", &Candidate::replicas)
+      .def_ro("stages", &Candidate::stages, "The first layer of each stage.")
+      .def_ro("devices", &Candidate::devices, "Of a cluster, by world rank (pipeline rank * replicas + replica).")
+      .def_ro("recomputed", &Candidate::recomputed, "Blocks, and layers outside of blocks.")
       .def_prop_ro("memory_limit", [](const Candidate& one) { return text_of(one.memory_limit); })
       .def_prop_ro("needed_limit", [](const Candidate& one) { return text_of(one.needed_limit); })
       .def_prop_ro("weight_gradients", [](const Candidate& one) { return to_string(one.weight_gradients); })
@@ -47,6 +58,9 @@ void bind_plan(nb::module_& module) {
       .def_ro("stages", &Plan::stages, "The layers of each stage, by name.")
       .def_ro("schedule", &Plan::schedule)
       .def_ro("time_unit", &Plan::time_unit)
+      .def_ro("replicas", &Plan::replicas)
+      .def_ro("devices", &Plan::devices, "Of a cluster, by world rank (pipeline rank * replicas + replica).")
+      .def_ro("recompute", &Plan::recompute, "Blocks, and layers outside of blocks.")
       .def_prop_ro("weight_gradients", [](const Plan& plan) { return to_string(plan.weight_gradients); })
       .def_prop_ro("makespan", [](const Plan& plan) { return plan.prediction.makespan; })
       .def_prop_ro("bubble", [](const Plan& plan) { return plan.prediction.bubble_makespan; })
@@ -80,22 +94,63 @@ void bind_plans(nb::module_& module) {
       .def_ro("left_out", &Planned::left_out, "Schedules that could not be tried, and the reasons.")
       .def_prop_ro("explanation", [](const Planned& planned) { return explanation(planned); })
       .def("__str__", [](const Planned& planned) { return to_table(planned); });
+  nb::class_<ScalePoint>(module, "ScalePoint", "The plan for the first devices of a cluster.")
+      .def_ro("devices", &ScalePoint::devices)
+      .def_ro("chosen", &ScalePoint::chosen)
+      .def_ro("step", &ScalePoint::step)
+      .def_ro("samples_per_unit", &ScalePoint::samples_per_unit, "Samples per unit of time.")
+      .def_ro("efficiency", &ScalePoint::efficiency, "Samples per time and device, relative to the first point.");
+  nb::class_<PlanConstraints>(module, "PlanConstraints", "What the planner may choose. Made by penstock.plan().")
+      .def(
+          "__init__",
+          [](PlanConstraints* self, const std::vector<int>& ranks, const std::vector<std::string>& schedules,
+             const std::string& weight_gradients, const GivenLimit& memory_limit,
+             const std::optional<std::string>& cluster, const std::vector<int>& replicas, bool recompute,
+             bool overlaps_reduction, bool shards_optimizer, std::optional<double> time_limit) {
+            const auto mode = weight_gradients_named(weight_gradients);
+            require<ConfigError>(mode.has_value(), "weight_gradients = '", weight_gradients,
+                                 "': pass 'stream', 'fused' or 'auto'");
+            new (self) PlanConstraints{.schedules = schedules,
+                                       .weight_gradients = *mode,
+                                       .memory_limit = limit_of(memory_limit),
+                                       .cluster = cluster ? std::optional(read_cluster(*cluster)) : std::nullopt,
+                                       .ranks = ranks,
+                                       .replicas = replicas,
+                                       .recompute = recompute,
+                                       .overlaps_reduction = overlaps_reduction,
+                                       .shards_optimizer = shards_optimizer,
+                                       .time_limit_s = time_limit,
+                                       .progress = stop_on_signal};
+          },
+          nb::kw_only(), "ranks"_a, "schedules"_a, "weight_gradients"_a, "memory_limit"_a.none(), "cluster"_a.none(),
+          "replicas"_a, "recompute"_a, "overlaps_reduction"_a, "shards_optimizer"_a, "time_limit"_a.none());
+  const auto costs_of = [](std::string_view text, const std::vector<int>& micro_batches) {
+    LayerCosts costs = read_layer_costs(text);
+    if (!micro_batches.empty()) costs.micro_batches = micro_batches;
+    return costs;
+  };
   module.def(
       "plan",
-      [](std::string_view costs, std::optional<int> ranks, const std::vector<int>& micro_batches,
-         const std::vector<std::string>& schedules, const std::string& weight_gradients,
-         const GivenLimit& memory_limit) {
-        LayerCosts read = read_layer_costs(costs);
-        if (ranks) read.ranks = *ranks;
-        if (!micro_batches.empty()) read.micro_batches = micro_batches;
-        const auto mode = weight_gradients_named(weight_gradients);
-        require<ConfigError>(mode.has_value(), "weight_gradients = '", weight_gradients,
-                             "': pass 'stream', 'fused' or 'auto'");
-        return make_plan(read,
-                         {.schedules = schedules, .weight_gradients = *mode, .memory_limit = limit_of(memory_limit)});
+      [costs_of](std::string_view costs, const std::vector<int>& micro_batches, const PlanConstraints& constraints) {
+        return make_plan(costs_of(costs, micro_batches), constraints);
       },
-      "costs"_a, "ranks"_a, "micro_batches"_a, "schedules"_a, "weight_gradients"_a, "memory_limit"_a,
-      nb::call_guard<nb::gil_scoped_release>());
+      "costs"_a, "micro_batches"_a, "constraints"_a, nb::call_guard<nb::gil_scoped_release>());
+  module.def(
+      "scaling_curve",
+      [costs_of](std::string_view costs, const std::vector<int>& micro_batches, const PlanConstraints& constraints,
+                 const std::vector<int>& devices) {
+        return scaling_curve(costs_of(costs, micro_batches), constraints, devices);
+      },
+      "costs"_a, "micro_batches"_a, "constraints"_a, "devices"_a, nb::call_guard<nb::gil_scoped_release>());
+  module.def("scaling_table", [](const std::vector<ScalePoint>& points) { return to_table(points); }, "points"_a);
+  module.def(
+      "placed_costs",
+      [](const StageCosts& costs, const Schedule& schedule, std::string_view cluster, const std::string& time_unit,
+         double message_bytes, int replicas, double gradient_bytes) {
+        return placed_costs(costs, schedule, read_cluster(cluster),
+                            {time_unit, message_bytes, replicas, gradient_bytes});
+      },
+      "costs"_a, "schedule"_a, "cluster"_a, "time_unit"_a, "message_bytes"_a, "replicas"_a, "gradient_bytes"_a);
 }
 
 }  // namespace penstock::python

@@ -22,12 +22,12 @@ from penstock._planning import (
 )
 from penstock.comparing import Comparison, compare
 from penstock.grading import Grade, grade
-from penstock.planning import Planned, plan
+from penstock.planning import Planned, Scaling, on_cluster, plan, scaling
 from penstock.schedules import generator, generators, load, policy, schedule, table
 
 __version__ = "0.2.0"
 __all__ = [
     "Candidate", "Comparison", "ConfigError", "DataError", "Failure", "Grade", "InternalError", "Misuse", "Plan",
-    "Planned", "Schedule", "ScheduleError", "Simulation", "Slot", "StageCosts", "compare", "generator", "generators",
-    "grade", "load", "plan", "policy", "schedule", "table",
+    "Planned", "Scaling", "Schedule", "ScheduleError", "Simulation", "Slot", "StageCosts", "compare", "generator",
+    "generators", "grade", "load", "on_cluster", "plan", "policy", "scaling", "schedule", "table",
 ]

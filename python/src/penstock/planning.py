@@ -4,16 +4,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from penstock import _planning
-from penstock._planning import Candidate, ConfigError, Plan
+from penstock._planning import Candidate, ConfigError, Plan, Schedule, StageCosts
 
 if TYPE_CHECKING:
     import pandas
 
-Costs = Union[str, "os.PathLike[str]", Mapping[str, Any]]
+Source = Union[str, "os.PathLike[str]", Mapping[str, Any]]
 
 
 class Candidates(tuple[Candidate, ...]):
@@ -21,7 +22,9 @@ class Candidates(tuple[Candidate, ...]):
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for each candidate."""
-        return [{"schedule": one.schedule, "chunks": one.chunks, "micro_batches": one.micro_batches,
+        return [{"schedule": one.schedule, "ranks": one.ranks, "replicas": one.replicas, "chunks": one.chunks,
+                 "micro_batches": one.micro_batches, "stages": one.stages, "devices": one.devices,
+                 "recomputed": one.recomputed, "partition": one.partition_kind,
                  "weight_gradients": one.weight_gradients, "memory_limit": one.memory_limit, "fits": one.fits,
                  "makespan": one.makespan, "bubble": one.bubble, "most_bytes": max(one.memory_bytes)} for one in self]
 
@@ -59,9 +62,44 @@ class Planned:
         return self.best.schedule.svg()
 
 
-def plan(costs: Costs, *, ranks: Optional[int] = None, micro_batches: Sequence[int] = (), schedules: Sequence[str] = (),
-         weight_gradients: str = "auto", memory_limit: Union[float, str, None] = None,
-         target: Optional[str] = None) -> Planned:
+@dataclass(frozen=True)
+class Scaling:
+    """What more devices are worth: a plan for each number of devices, for the same samples per step."""
+
+    points: tuple[_planning.ScalePoint, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary for each number of devices."""
+        return [{"devices": one.devices, "ranks": one.chosen.ranks, "replicas": one.chosen.replicas,
+                 "schedule": one.chosen.schedule, "chunks": one.chosen.chunks,
+                 "micro_batches": one.chosen.micro_batches, "step": one.step,
+                 "samples_per_unit": one.samples_per_unit, "efficiency": one.efficiency} for one in self.points]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        import pandas
+
+        return pandas.DataFrame(self.rows())
+
+    def __str__(self) -> str:
+        return _planning.scaling_table(list(self.points))
+
+
+def read(source: Source) -> str:
+    """The text of a file, or of a dictionary with its contents."""
+    return json.dumps(dict(source)) if isinstance(source, Mapping) else Path(source).read_text()
+
+
+def _numbers(given: Union[int, Sequence[int], None]) -> list[int]:
+    if given is None:
+        return []
+    return [given] if isinstance(given, int) else list(given)
+
+
+def plan(costs: Source, *, ranks: Union[int, Sequence[int], None] = None, micro_batches: Sequence[int] = (),
+         schedules: Sequence[str] = (), weight_gradients: str = "auto", memory_limit: Union[float, str, None] = None,
+         target: Optional[str] = None, cluster: Optional[Source] = None,
+         replicas: Union[int, Sequence[int], None] = None, recompute: bool = False, overlap_reduction: bool = False,
+         shard_optimizer: bool = False, time_limit: Optional[float] = None) -> Planned:
     """Chooses the schedule with the shortest predicted step.
 
     Parameters
@@ -69,7 +107,7 @@ def plan(costs: Costs, *, ranks: Optional[int] = None, micro_batches: Sequence[i
     costs
         The costs of the layers: the path of a cost file (docs/cost_file.md), or its contents as a dictionary.
     ranks, micro_batches
-        p, and the m's to try, in place of the file's.
+        The p's and m's to try, in place of the file's.
     schedules
         Names of generators; without: all that train.
     weight_gradients
@@ -78,19 +116,78 @@ def plan(costs: Costs, *, ranks: Optional[int] = None, micro_batches: Sequence[i
         Of the activations per rank: 1.5 times 1F1B's, or bytes, as '512MiB'.
     target
         'torch': only what torch.distributed.pipelining executes, which has no W over several micro-batches.
+    cluster
+        The devices and links (docs/cost_file.md), as a path or a dictionary. Then the planner chooses the ranks, the
+        replicas and the devices as well, for the samples of the cost file in all.
+    replicas
+        With a cluster: the d's to try.
+    recompute, overlap_reduction, shard_optimizer
+        Whether blocks may be recomputed if memory is short; whether replicas sum gradients while their ranks compute;
+        whether each replica has its share of the optimiser's state.
+    time_limit
+        Seconds after which the best plan so far is returned; without: 8 with a cluster, else none.
 
     Raises
     ------
     DataError
-        For a cost file that cannot be read; names the member and its possible values.
+        For a file that cannot be read; names the member and its possible values.
     ConfigError, ScheduleError
         If nothing can be planned, or nothing fits; names the smallest limit that would.
     """
+    constraints = _constraints(ranks=ranks, schedules=schedules, weight_gradients=weight_gradients,
+                               memory_limit=memory_limit, target=target, cluster=cluster, replicas=replicas,
+                               recompute=recompute, overlap_reduction=overlap_reduction,
+                               shard_optimizer=shard_optimizer, time_limit=time_limit)
+    return Planned(_planning.plan(read(costs), list(micro_batches), constraints))
+
+
+def scaling(costs: Source, cluster: Source, devices: Sequence[int], *, micro_batches: Sequence[int] = (),
+            **options: Any) -> Scaling:
+    """Plans for the first of a cluster's devices, once for each number in `devices`. `options` are those of plan().
+
+    Raises
+    ------
+    ConfigError
+        For more devices than the cluster has, and like plan().
+    """
+    constraints = _constraints(cluster=cluster, **options)
+    return Scaling(tuple(_planning.scaling_curve(read(costs), list(micro_batches), constraints, list(devices))))
+
+
+def on_cluster(costs: StageCosts, schedule: Schedule, cluster: Source, *, message_bytes: float = 0.0,
+               time_unit: str = "ms", replicas: int = 1, gradient_bytes: float = 0.0) -> StageCosts:
+    """The costs of a schedule's stages on the first devices of a cluster, rank r with its replicas after rank r - 1.
+
+    Parameters
+    ----------
+    costs
+        Times on a device of speed 1, in `time_unit`.
+    message_bytes, gradient_bytes
+        The size of a value between two stages, and of a stage's gradients, which its replicas sum.
+
+    Raises
+    ------
+    ConfigError
+        For a cluster with fewer devices than ranks.
+    """
+    return _planning.placed_costs(costs, schedule, read(cluster), time_unit, message_bytes, replicas, gradient_bytes)
+
+
+def _constraints(*, cluster: Optional[Source], ranks: Union[int, Sequence[int], None] = None,
+                 schedules: Sequence[str] = (), weight_gradients: str = "auto",
+                 memory_limit: Union[float, str, None] = None, target: Optional[str] = None,
+                 replicas: Union[int, Sequence[int], None] = None, recompute: bool = False,
+                 overlap_reduction: bool = False, shard_optimizer: bool = False,
+                 time_limit: Optional[float] = None) -> _planning.PlanConstraints:
     if target not in (None, "torch"):
         raise ConfigError(f"target = '{target}': pass 'torch', or nothing for Penstock")
     if target == "torch":
         if weight_gradients not in ("auto", "stream"):
             raise ConfigError(f"target = 'torch' with weight_gradients = '{weight_gradients}': torch has 'stream' only")
         weight_gradients = "stream"
-    text = json.dumps(dict(costs)) if isinstance(costs, Mapping) else Path(costs).read_text()
-    return Planned(_planning.plan(text, ranks, list(micro_batches), list(schedules), weight_gradients, memory_limit))
+    if cluster is not None and time_limit is None:
+        time_limit = 8.0
+    return _planning.PlanConstraints(
+        ranks=_numbers(ranks), schedules=list(schedules), weight_gradients=weight_gradients, memory_limit=memory_limit,
+        cluster=None if cluster is None else read(cluster), replicas=_numbers(replicas), recompute=recompute,
+        overlaps_reduction=overlap_reduction, shards_optimizer=shard_optimizer, time_limit=time_limit)
