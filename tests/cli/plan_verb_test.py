@@ -54,7 +54,7 @@ class PlanVerb(program_runs.VerbRuns):
                                                 "rank 3 (device 4): layers 7, 8, 15, 16; stages 3, 7"])
         ranks = json.loads(self.run_program("plan", "--layers", "10", "--stages", "4", "--json", "-")[1])["ranks"]
         self.assertEqual([rank["layers"] for rank in ranks], [[1, 2], [3, 4], [5, 6, 7], [8, 9, 10]])
-        self.assert_refused(["plan"], (["--layers", "16"], "on how many ranks? Give --stages P"),
+        self.assert_refused(["plan"], (["--layers", "16"], "on how many ranks? Pass --stages P"),
                             (["--layers", "7", "--stages", "4", "--chunks", "2"],
                              "--layers 7 are fewer than the 8 stages"),
                             (["--layers", "7", "--stages", "2", "--costs", "x"], "--costs excludes --layers"),

@@ -359,7 +359,9 @@ Planned make_plan(const LayerCosts& costs, const PlanConstraints& wanted) {
   if (!remark.empty()) planned.left_out.push_back("partitions that cut no block: " + remark);
   std::vector<Outcome> outcomes = PlanSearch(costs, constraints, planned).run();
   require<ScheduleError>(!outcomes.empty(), "nothing can be tried: ", shown_layers(costs, constraints),
-                         " do not make a stage for each of ", costs.ranks, " ranks and their ",
+                         " do not make a stage for each of ",
+                         constraints.ranks.empty() ? costs.ranks : std::ranges::min(constraints.ranks),
+                         " ranks and their ",
                          constraints.chunks ? say(*constraints.chunks, " chunks; use fewer ranks or other chunks")
                                             : "chunks; use fewer ranks");
   put_in_order(outcomes);
