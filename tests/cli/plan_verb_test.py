@@ -111,6 +111,37 @@ class PlanVerb(program_runs.VerbRuns):
         adapted = self.run_program(*self.plan("--schedules", "zb-auto", "--memory-limit", "100B", "--json", "-"))[1]
         self.assertIn(100, [trial.get("memory_limit_bytes") for trial in json.loads(adapted)["trials"]])
 
+    CLUSTER = {"penstock_cluster": 1, "time_unit": "ms", "kinds": {"new": {}, "old": {"speed": 0.5}},
+               "nodes": [{"name": "n0", "kind": "new", "ranks": 2}, {"name": "n1", "kind": "old", "ranks": 2}],
+               "links": {"inside": {"GB_per_s": 100}, "between": {"GB_per_s": 10, "latency": 0.05}}}
+
+    def cluster(self, **changes):
+        self.write("cluster.json", json.dumps({**self.CLUSTER, **changes}))
+        return [*self.plan("--schedules", "1f1b,zb-h1"), "--cluster", "cluster.json"]
+
+    def test_a_cluster(self):
+        found = json.loads(self.run_program(*self.cluster(), "--json", "-")[1])
+        shapes = {(trial["ranks"], trial["replicas"]) for trial in found["trials"]}
+        self.assertGreater(len(shapes), 3)
+        chosen = found["chosen"]
+        self.assertEqual(len(chosen["devices"]), chosen["ranks"] * chosen["replicas"])
+        self.assertEqual(len(chosen["stages"]), chosen["ranks"] * chosen["chunks"])
+        fixed = json.loads(self.run_program(*self.cluster(), "--ranks", "4", "--replicas", "1", "--json", "-")[1])
+        self.assertEqual({trial["ranks"] for trial in fixed["trials"]}, {4})
+        curve = self.output_of(*self.cluster(), "--devices", "1..4").splitlines()
+        self.assertEqual([line.split()[0] for line in curve], ["devices", "1", "2", "4"])
+
+    def test_clusters_that_are_wrong(self):
+        for changes, texts in (({"nodes": [{"name": "n0", "kind": "nwe"}]}, ("nodes[0].kind", "'new'")),
+                               ({"time_unit": "days"}, ("'days'", "ms")),
+                               ({"links": {"n0>n9": {}}}, ("'n9'", "'n0'"))):
+            complaint = self.complaint_of(*self.cluster(**changes))
+            for text in texts:
+                self.assertIn(text, complaint)
+        self.assertIn("4 devices", self.complaint_of(*self.cluster(), "--ranks", "8"))
+        self.assertIn("--cluster", self.complaint_of(*self.plan("--replicas", "2")))
+        self.assertIn("8..512", self.complaint_of(*self.cluster(), "--devices", "few"))
+
     def test_misuse(self):
         self.assertIn("Give --costs FILE, or --layers N --stages P", self.complaint_of("plan"))
         self.assertIn("nothing.json: cannot be opened", self.complaint_of("plan", "--costs", "nothing.json"))

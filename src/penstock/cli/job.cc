@@ -69,6 +69,7 @@ WorldOptions checked_world_options(const JobFlags& flags, Use use, Cell& network
   require<ConfigError>(use != Use::forward || !limit || !is_in_bytes(*limit), "--memory-limit ",
                        limit ? to_string(*limit) : "", " limits training steps, and none run here: leave it out");
   require_plan_is_of(flags, network);
+  if (flags.planned) network.recompute_named(flags.planned->recompute);
   return flags.world;
 }
 

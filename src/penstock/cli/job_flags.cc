@@ -83,6 +83,10 @@ void apply_plan(JobFlags& flags) {
   const Plan& plan = *flags.planned;
   if (plan.time_unit == "ms") flags.planned_ms = plan.prediction.makespan;
   flags.world.stages = plan.schedule.rank_count();
+  int& replicas = flags.world.replicas;
+  require<ConfigError>(plan.replicas == 1 || replicas == 0 || replicas == plan.replicas, flags.plan, " is for ",
+                       plan.replicas, " replicas, and --replicas says ", replicas, ": leave --replicas out");
+  if (plan.replicas > 1) replicas = plan.replicas;
   flags.weight_gradients = plan.weight_gradients;
   flags.pipeline.custom = plan.schedule;
   flags.pipeline.micro_batches = plan.schedule.micro_batches;

@@ -156,6 +156,23 @@ void Cell::visit(const std::function<void(LayerRecord&, const std::string& path)
   walk(*this);
 }
 
+void Cell::recompute_named(const std::vector<std::string>& names) {
+  std::set<std::string> left(names.begin(), names.end());
+  visit([&](LayerRecord& layer, const std::string& path) {
+    if (left.erase(path) > 0) layer.recompute = true;
+  });
+  const std::function<void(Cell&, const std::string&)> walk = [&](Cell& cell, const std::string& path) {
+    for (auto& [name, inner] : cell.inner_) {
+      const std::string inner_path = joined(path, name);
+      if (left.erase(inner_path) > 0) inner->recompute = true;
+      walk(*inner, inner_path);
+    }
+  };
+  walk(*this, "");
+  require<ScheduleError>(left.empty(), "'", left.empty() ? "" : *left.begin(),
+                         "' is to be recomputed, but no layer and no Cell of the network has this name");
+}
+
 void Cell::change_layers(const std::function<LayerFactory(const std::string& name, LayerFactory factory)>& change) {
   visit([&](LayerRecord& layer, const std::string& path) {
     require<ScheduleError>(!layer.standalone, "layer '", path,

@@ -46,6 +46,10 @@ class Cell {
   /// blocks of a deep network. The outermost marked Cell counts. Annotations and named partitions may still cut inside.
   bool is_block = false;
 
+  /// Annotates the Cells and layers with these full names with recompute. Throws ScheduleError for a name that nothing
+  /// in this Cell has.
+  void recompute_named(const std::vector<std::string>& names);
+
   /// Replaces how each layer inside is made by the result of `change`, which gets the layer's full name: to add
   /// adapters, for example. Throws ScheduleError if a layer is built already.
   void change_layers(const std::function<LayerFactory(const std::string& name, LayerFactory factory)>& change);
