@@ -493,5 +493,20 @@ TEST(PlanReport, a_table_and_a_paragraph) {
             "fit into memory.\n");
 }
 
+TEST(Planner, the_first_stage_may_compute_its_whole_backward_pass_in_w) {
+  LayerCosts costs;
+  costs.ranks = 2;
+  costs.samples = 4;
+  for (const char* name : {"a", "b", "c", "d"})
+    costs.layers.push_back({.name = name, .forward = 1, .input_grad = 2, .weight_grad = 3, .backward = 4});
+  costs.first_stage_splits = false;
+  const StageCosts found = stage_costs(LayerSums(costs, 4), {Rank(0), Rank(1)}, {{0, 2}, {2, 4}});
+  EXPECT_EQ(found.input_grad, (std::vector<double>{0, 4}));
+  EXPECT_EQ(found.weight_grad, (std::vector<double>{8, 6}));
+  const double deferring = planned_with("zb-h1", costs).prediction.makespan;
+  costs.first_stage_splits = true;
+  EXPECT_NE(deferring, planned_with("zb-h1", costs).prediction.makespan);
+}
+
 }  // namespace
 }  // namespace penstock::planner_test

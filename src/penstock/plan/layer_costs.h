@@ -63,6 +63,8 @@ struct LayerCosts {
   /// The time of instructions while all ranks compute, divided by their time on an idle machine. The layers' times
   /// include this factor already; it is used in reports only.
   double slowdown_under_load = 1;
+  /// False: the I of the first stage takes no time, and its W takes as long as B. torch.distributed.pipelining does so.
+  bool first_stage_splits = true;
   /// The selection of kernels that were timed, in the format of PipelineOptions::kernel_selection. The planner copies
   /// it into the plan. Empty: the default kernels.
   std::string kernels = {};

@@ -11,7 +11,8 @@ LayerSums::LayerSums(const LayerCosts& costs, int micro_batches, const Site& sit
       cache_bytes_(costs.cache_bytes),
       ranks_(costs.ranks),
       micro_batches_(micro_batches),
-      site_(site) {
+      site_(site),
+      first_stage_splits_(costs.first_stage_splits) {
   const auto measured = static_cast<double>(costs.micro_batch_size);
   const double mean = static_cast<double>(costs.samples) / micro_batches / measured;
   const double largest = std::ceil(static_cast<double>(costs.samples) / micro_batches) / measured;

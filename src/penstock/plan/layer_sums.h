@@ -33,11 +33,13 @@ class LayerSums {
   const Site& site() const { return site_; }
   int layers() const { return static_cast<int>(forward_.size()) - 1; }
   double forward(LayerRange range) const { return sum(forward_, range); }
-  double input_grad(LayerRange range) const { return sum(input_grad_, range); }
-  double weight_grad(LayerRange range) const { return sum(weight_grad_, range); }
+  double input_grad(LayerRange range) const { return is_split(range) ? sum(input_grad_, range) : 0; }
+  double weight_grad(LayerRange range) const { return is_split(range) ? sum(weight_grad_, range) : backward(range); }
   /// The share of one micro-batch in a W over the whole step; use only if has_fused().
-  double weight_grad_fused(LayerRange range) const { return sum(weight_grad_fused_, range); }
-  /// B; use only if has_backward().
+  double weight_grad_fused(LayerRange range) const {
+    return is_split(range) ? sum(weight_grad_fused_, range) : backward(range);
+  }
+  /// B; I and W together if no layer has_backward().
   double backward(LayerRange range) const { return sum(backward_, range); }
   /// Once per step.
   double update(LayerRange range) const { return sum(update_, range); }
@@ -84,6 +86,8 @@ class LayerSums {
     return sums[static_cast<std::size_t>(range.end)] - sums[static_cast<std::size_t>(range.begin)];
   }
 
+  /// LayerCosts::first_stage_splits, for the stage `range`.
+  bool is_split(LayerRange range) const { return first_stage_splits_ || range.begin > 0; }
   /// The share of so many bytes that stays in the cache.
   double cached_share(double bytes) const { return bytes > cache_bytes_ ? cache_bytes_ / bytes : 1; }
   /// The measured times of F and I, which use half of parameter_bytes, are those of a rank that runs all of its layers
@@ -100,6 +104,7 @@ class LayerSums {
   int ranks_;
   int micro_batches_;
   Site site_;
+  bool first_stage_splits_;
   bool has_fused_ = false;
   bool has_backward_ = false;
 };
