@@ -17,6 +17,7 @@ fi
 site=$("$environment/bin/python" -c "import penstock; print(penstock.__path__[0])")
 for python in python3 build/venv/bin/python; do
   if "$python" -c "import torch" 2> /dev/null; then
+    PYTHONPATH=$(dirname "$site") "$python" -m pytest -q python/tests/test_torch.py
     PYTHONPATH=$(dirname "$site") "$python" python/tests/torch_bridge.py
     break
   fi

@@ -28,4 +28,5 @@ NB_MODULE(_planning, module) {
   penstock::python::bind_errors(module);
   penstock::python::bind_schedules(module);
   penstock::python::bind_plans(module);
+  penstock::python::bind_accounts(module);
 }

@@ -19,5 +19,7 @@ std::optional<MemoryLimit> limit_of(const GivenLimit& limit);
 void bind_schedules(nanobind::module_& module);
 /// Costs of layers, and the plans made from them.
 void bind_plans(nanobind::module_& module);
+/// Accounts of recorded steps.
+void bind_accounts(nanobind::module_& module);
 
 }  // namespace penstock::python

@@ -1,0 +1,205 @@
+"""Costs of layers, measured as torch.distributed.pipelining computes them."""
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Union
+
+import torch
+from torch.distributed.pipelining._backward import stage_backward, stage_backward_input, stage_backward_weight
+
+from penstock._planning import ConfigError
+from penstock.torch.decoders import layers as decoder_layers
+
+
+class Costs(dict[str, Any]):
+    """The contents of a cost file (docs/cost_file.md), in ms; `plan` takes it."""
+
+    #: The relative spread of each layer's times: half of the range between the quartiles, over the median.
+    spread: dict[str, float]
+
+
+def measure(blocks: Union[torch.nn.Module, Iterable[torch.nn.Module]], sample: torch.Tensor, *, samples: int,
+            ranks: int = 2, repeats: int = 7, busy: int = 1, bytes_per_ms: float = 1e6, latency_ms: float = 0.02,
+            optimizer_values: int = 2) -> Costs:
+    """Times forward, I, W and B of each layer in its place, and the bytes that it holds and passes on.
+
+    All layers run one after the other, forward and then backward, so that each finds the caches as a stage leaves
+    them. I, W and B are torch.distributed.pipelining's own functions. As in torch, the first stage has no I: its W is
+    the whole backward pass.
+
+    Parameters
+    ----------
+    blocks
+        The layers of the network in order, each of which takes the output of the one before; or a decoder of
+        transformers, whose layers are its embedding, its blocks, and its last norm with the head.
+    sample
+        The input of one micro-batch.
+    samples
+        Of a whole step; m is this over the samples of `sample`.
+    repeats
+        Of each time, of which the median counts.
+    busy
+        Processes that compute at the same time: the ranks that share this machine, which slow each other down.
+    bytes_per_ms, latency_ms
+        Of a message between ranks.
+    optimizer_values
+        Numbers that the optimiser keeps for each parameter: 2 for Adam.
+
+    Raises
+    ------
+    ConfigError
+        For no blocks, for `samples` that `sample` does not divide, and for a model that is not a list of layers.
+    """
+    if isinstance(blocks, torch.nn.Module) and not isinstance(blocks, (torch.nn.Sequential, torch.nn.ModuleList)):
+        blocks, names = decoder_layers(blocks, sample), ["embedding", "head"]
+    else:
+        names = []
+    modules = list(blocks)
+    size = sample.shape[0]
+    if not modules:
+        raise ConfigError("measure no blocks: pass at least one")
+    if samples % size != 0:
+        raise ConfigError(f"samples = {samples}, but a micro-batch has {size}: pass a multiple of {size}")
+    names = [*names[:1], *(f"block{i}" for i in range(len(modules) - len(names))), *names[1:]]
+    chain = _Chain(modules, sample)
+    with chain.gradients_kept(), _others(busy - 1, chain.run):
+        for repeat in range(repeats + 1):
+            if repeat == 1:  # the first is a warm-up
+                for times in chain.times:
+                    times.clear()
+            chain.run()
+    rows = [_row(name, module, chain, i, optimizer_values)
+            for i, (name, module) in enumerate(zip(names, modules))]
+    costs = Costs({"penstock_layer_costs": 1, "time_unit": "ms", "ranks": ranks, "samples": samples,
+                   "micro_batch_size": size, "link": {"bytes_per_unit": bytes_per_ms, "latency": latency_ms},
+                   "weight_share": 1, "first_stage_splits": False, "layers": rows})
+    costs.spread = {name: max(map(_spread, times.values())) for name, times in zip(names, chain.times)}
+    return costs
+
+
+def _row(name: str, module: torch.nn.Module, chain: _Chain, i: int, optimizer_values: int) -> dict[str, Any]:
+    def size(trained: bool) -> int:
+        return sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad == trained)
+
+    return {"name": name, **{key: statistics.median(values) for key, values in chain.times[i].items()},
+            "activation_bytes": chain.held_bytes[i], "boundary_bytes": chain.boundary_bytes[i],
+            "parameter_bytes": size(False) + size(True) * (2 + optimizer_values)}
+
+
+def _spread(values: list[float]) -> float:
+    if len(values) < 2:
+        return 0.0
+    low, middle, high = statistics.quantiles(values, n=4)
+    return (high - low) / 2 / middle if middle > 0 else 0.0
+
+
+class _Chain:
+    """All layers for one micro-batch, with the times of each in ms."""
+
+    def __init__(self, modules: list[torch.nn.Module], sample: torch.Tensor) -> None:
+        self._modules = modules
+        self._sample = sample
+        self.times: list[dict[str, list[float]]] = [{} for _ in modules]
+        self.held_bytes = [0] * len(modules)
+        self.boundary_bytes = [0] * len(modules)
+
+    def run(self) -> None:
+        """Forward and B; then forward, I of all layers, and W of all layers."""
+        inputs, outputs, gradient = self._forward()
+        for i in reversed(range(len(outputs))):
+            (gradient,) = self._timed(i, "backward", self._backward(inputs[i], outputs[i], gradient))
+        inputs, outputs, gradient = self._forward()
+        weight_gradients: list[Callable[[], Any]] = []
+        for i in reversed(range(len(outputs))):
+            weights = list(self._modules[i].parameters())
+            if inputs[i].requires_grad:
+                (gradient,), groups = self._timed(
+                    i, "input_grad", partial(stage_backward_input, [outputs[i]], [gradient], [inputs[i]], iter(weights)))
+                weight_gradients.append(partial(stage_backward_weight, iter(weights), groups))
+            else:  # the input of the network, or of what has no parameters before it: no I
+                self._timed(i, "input_grad", lambda: None)
+                weight_gradients.append(self._backward(inputs[i], outputs[i], gradient))
+        for i, work in zip(reversed(range(len(outputs))), weight_gradients):
+            self._timed(i, "weight_grad", work)
+
+    @staticmethod
+    def _backward(x: torch.Tensor, output: torch.Tensor, gradient: Any) -> Callable[[], Any]:
+        if not output.requires_grad:
+            return lambda: (None,)
+        return partial(stage_backward, (output,), (gradient,), (x,))
+
+    def _forward(self) -> tuple[list[torch.Tensor], list[torch.Tensor], Any]:
+        """The input and the output of each layer, and a gradient of the last output."""
+        inputs, outputs = [], []
+        x = self._sample
+        for i, module in enumerate(self._modules):
+            inputs.append(x.detach().requires_grad_(i > 0 and x.requires_grad))
+            with self._counted(i, module):
+                output = self._timed(i, "forward", lambda: module(inputs[-1]))
+            x = output
+            self.boundary_bytes[i] = output.numel() * output.element_size()
+            outputs.append(output.clone() if output._is_view() else output)  # I detaches it, which a view refuses
+        return inputs, outputs, torch.ones_like(outputs[-1])
+
+    @contextlib.contextmanager
+    def _counted(self, i: int, module: torch.nn.Module) -> Iterator[None]:
+        """Counts the bytes that the graph keeps beside the parameters, in the first pass only: hooks take time."""
+        if self.held_bytes[i] > 0:
+            yield
+            return
+        own = {p.untyped_storage().data_ptr() for p in module.parameters()}
+        kept: dict[int, int] = {}
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in own:
+                kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            yield
+        self.held_bytes[i] = sum(kept.values())
+
+    def _timed(self, i: int, name: str, work: Callable[[], Any]) -> Any:
+        begin = time.perf_counter()
+        result = work()
+        self.times[i].setdefault(name, []).append(1e3 * (time.perf_counter() - begin))
+        return result
+
+    @contextlib.contextmanager
+    def gradients_kept(self) -> Iterator[None]:
+        """Gives the parameters the gradients back that they had before."""
+        before = [(p, p.grad) for module in self._modules for p in module.parameters()]
+        for parameter, _ in before:
+            parameter.grad = None
+        try:
+            yield
+        finally:
+            for parameter, gradient in before:
+                parameter.grad = gradient
+
+
+@contextlib.contextmanager
+def _others(count: int, work: Callable[[], None]) -> Iterator[None]:
+    """While it is open, `count` forked processes repeat `work`."""
+    children, parent = [], os.getpid()
+    for _ in range(count):
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                while os.getppid() == parent:
+                    work()
+            os._exit(0)
+        children.append(child)
+    try:
+        yield
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)

@@ -1,0 +1,143 @@
+"""Accounts of steps that torch's profiler has recorded."""
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Optional, Union
+
+from penstock import _planning
+from penstock._planning import Account, DataError, Plan
+
+#: Instruction, activity, begin, end and transit in ns.
+Span = tuple[str, str, int, int, int]
+_instruction = re.compile(r"PP:(\d+)(F|B|I|W|SEND_F|SEND_B|RECV_F|RECV_B|REDUCE_GRAD)(\d*)$")
+#: Children of an instruction that are not its computation: messages, and what the profiler itself notes.
+_not_computing = ("c10d::", "gloo:", "nccl:", "mpi:", "PP:")
+
+#: A shorter wait is the time of a call, not of a message.
+_blocked_ns = 100_000
+
+
+def account(traces: Sequence[Union[str, "os.PathLike[str]"]], *, plan: Optional[Plan] = None,
+            costs: Optional[Mapping[str, Any]] = None) -> Account:
+    """Where the time of a step of torch.distributed.pipelining went.
+
+    An F, I or B waits for its message until its first operator begins. A message is sent when its SEND begins. Times of
+    different ranks are compared, so all must be processes of one host.
+
+    Parameters
+    ----------
+    traces
+        The files of torch.profiler's export_chrome_trace (also .gz), one for each rank.
+    plan, costs
+        What was executed, and the costs from which it was planned: the account also has its prediction, and recommends
+        partitions.
+
+    Raises
+    ------
+    DataError
+        For a trace without instructions: only schedules of _PipelineScheduleRuntime record them, as
+        `penstock.torch.runtime` makes them; for traces of other ranks than 0 to p - 1; if no step is complete.
+
+    Examples
+    --------
+    >>> found = account([f"trace{rank}.json.gz" for rank in range(4)])  # doctest: +SKIP
+    >>> print(found)                                                    # doctest: +SKIP
+    """
+    ranks: dict[int, list[list[Span]]] = {}
+    for path in traces:
+        document = _read(Path(path))
+        rank = document.get("distributedInfo", {}).get("rank", len(ranks))
+        if rank in ranks:
+            raise DataError(f"{path} is a second trace of rank {rank}: pass one file for each rank")
+        ranks[rank] = _steps(document["traceEvents"], str(path))
+    if sorted(ranks) != list(range(len(ranks))) or not ranks:
+        raise DataError(f"traces of the ranks {sorted(ranks)}: pass one for each rank, from 0")
+    rows = [ranks[rank] for rank in sorted(ranks)]
+    steps = min(map(len, rows))
+    rows = [steps_of_rank[-steps:] for steps_of_rank in rows]
+    for step in range(steps):
+        _note_transits([of_rank[step] for of_rank in rows])
+    orders = [[span[0] for span in of_rank[-1] if span[1] == "compute"] for of_rank in rows]
+    micro_batches = 1 + max(int(re.split("[FBIW]", text)[1]) for order in orders for text in order)
+    settings = {}
+    if plan is not None:
+        settings = {"planned_ms": repr(plan.makespan), "layers": ";".join(map(",".join, plan.stages))}
+        if costs is not None:
+            settings["layer_costs"] = json.dumps(dict(costs))
+    return _planning.account_of(_planning.schedule_of(orders, micro_batches, ""), rows, settings)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        data = gzip.decompress(data)
+    try:
+        document = json.loads(data)
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON ({error}): pass a file of torch.profiler's export_chrome_trace") from None
+    if not isinstance(document, dict) or "traceEvents" not in document:
+        raise DataError(f"{path} has no traceEvents: pass a file of torch.profiler's export_chrome_trace")
+    return document
+
+
+def _steps(events: Sequence[Mapping[str, Any]], path: str) -> list[list[Span]]:
+    """The spans of each step, in order. A step begins with an instruction that its predecessor has had."""
+    timed = [(round(1e3 * event["ts"]), round(1e3 * (event["ts"] + event["dur"])), event["name"], event["tid"])
+             for event in events if event.get("ph") == "X" and event.get("cat") in ("cpu_op", "user_annotation")]
+    timed.sort(key=lambda event: (event[0], -event[1]))
+    steps: list[list[Span]] = []
+    seen: set[str] = set()
+    stage = "0"
+    for at, (begin, end, name, thread) in enumerate(timed):
+        found = _instruction.match(name)
+        if found is None:
+            if "OVERLAP_F_B" in name:
+                raise DataError(f"{path} records {name} as one event, without its F and its B: trace a schedule without "
+                                "overlapped pairs")
+            if name.startswith("Optimizer.step#") and steps:
+                steps[-1].append((f"{stage}STEP", "update", begin, end, 0))
+            continue
+        stage, operation, micro_batch = found.groups()
+        text = f"{stage}{'REDUCE' if operation == 'REDUCE_GRAD' else operation + micro_batch}"
+        if not steps or text in seen:
+            steps.append([])
+            seen = set()
+        seen.add(text)
+        if operation.startswith("RECV"):
+            continue  # only announces a buffer; the wait is at the start of the instruction that needs it
+        if operation == "REDUCE_GRAD" or operation.startswith("SEND"):
+            steps[-1].append((text, "update" if operation == "REDUCE_GRAD" else "communicate", begin, end, 0))
+            continue
+        receive = f"{stage}RECV_{'F' if operation == 'F' else 'B'}{micro_batch}"
+        if receive in seen:
+            inside = itertools.takewhile(lambda i: timed[i][0] < end, range(at + 1, len(timed)))
+            computes = next((timed[i][0] for i in inside if timed[i][3] == thread
+                             and not timed[i][2].startswith(_not_computing)), end)
+            steps[-1].append((receive, "wait", begin, computes, 0))
+            begin = computes
+        steps[-1].append((text, "compute", begin, end, 0))
+    if not steps:
+        raise DataError(f"{path} has no events 'PP:...': only schedules of _PipelineScheduleRuntime record their "
+                        "instructions; run the schedule with penstock.torch.runtime")
+    return steps
+
+
+def _note_transits(ranks: Sequence[list[Span]]) -> None:
+    """The time from a SEND to the end of the wait for it, unless the message had arrived before the rank waited."""
+    sent = {span[0]: span[2] for spans in ranks for span in spans if span[1] == "communicate"}
+    for spans in ranks:
+        for at, (text, activity, begin, end, _) in enumerate(spans):
+            if activity != "wait":
+                continue
+            found = re.match(r"(\d+)RECV_([FB])(\d+)", text)
+            assert found is not None
+            stage, kind, micro_batch = int(found[1]), found[2], found[3]
+            sender = f"{stage - 1 if kind == 'F' else stage + 1}SEND_{kind}{micro_batch}"
+            if sender in sent and (sent[sender] > begin or end - begin > _blocked_ns):
+                spans[at] = (text, activity, begin, end, max(1, end - sent[sender]))
