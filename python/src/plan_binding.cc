@@ -53,6 +53,13 @@ void bind_candidate(nb::module_& module) {
       .def("__repr__", [](const Candidate& one) { return say("Candidate(", describe(one), ")"); });
 }
 
+/// A method that calls the function of this name in penstock.exporting.
+auto exported(const char* name) {
+  return [name](nb::handle self, const nb::kwargs& options) {
+    return nb::module_::import_("penstock.exporting").attr(name)(self, **options);
+  };
+}
+
 void bind_plan(nb::module_& module) {
   nb::class_<Plan>(module, "Plan", "A partition and a schedule, with the predicted step.")
       .def_ro("stages", &Plan::stages, "The layers of each stage, by name.")
@@ -74,6 +81,11 @@ void bind_plan(nb::module_& module) {
           },
           "path"_a = nb::none(), nb::sig("def to_torch_csv(self, path: str | None = None) -> str"),
           "The schedule as CSV of torch.distributed.pipelining, which is also written to `path`.")
+      .def("to_megatron", exported("to_megatron"), nb::sig("def to_megatron(self, **options: typing.Any) -> str"),
+           "The --pipeline-model-parallel-layout of Megatron-LM; see penstock.exporting.")
+      .def("to_torchtitan", exported("to_torchtitan"),
+           nb::sig("def to_torchtitan(self, **options: typing.Any) -> dict[str, typing.Any]"),
+           "The configuration of torchtitan; see penstock.exporting.")
       .def(
           "_repr_svg_", [](nb::handle self) { return self.attr("schedule").attr("_repr_svg_")(); },
           nb::sig("def _repr_svg_(self) -> str"))
