@@ -54,8 +54,7 @@ RankStep step_of(const StepRows& rows, std::uint64_t number) {
 
 AccountedTrace accounted(const Schedule& schedule, const std::vector<std::vector<StepRows>>& ranks,
                          const std::map<std::string, std::string>& settings) {
-  AccountedTrace made{
-      .trace = {.schedule = schedule.is_lowered() ? schedule : lower(schedule), .settings = settings}};
+  AccountedTrace made{.trace = {.schedule = schedule.is_lowered() ? schedule : lower(schedule), .settings = settings}};
   for (const std::vector<StepRows>& steps : ranks) {
     auto& recorded = made.trace.ranks.emplace_back();
     for (const StepRows& rows : steps) recorded.push_back(step_of(rows, recorded.size()));
@@ -104,8 +103,9 @@ void bind_accounts(nb::module_& module) {
           "The measured times of the stages, for `Schedule.simulate`.")
       .def_prop_ro(
           "sentence", [](const AccountedTrace& self) { return self.advice.sentence; }, "What would help most.")
-      .def("to_trace", [](const AccountedTrace& self) { return write_trace(self.trace); },
-           "The text of a trace file, for `penstock trace` and for Perfetto.")
+      .def(
+          "to_trace", [](const AccountedTrace& self) { return write_trace(self.trace); },
+          "The text of a trace file, for `penstock trace` and for Perfetto.")
       .def("_repr_svg_", [](const AccountedTrace& self) { return step_svg(self.trace); })
       .def("__str__",
            [](const AccountedTrace& self) { return say(to_table(self.account), self.advice.sentence, "\n"); });
