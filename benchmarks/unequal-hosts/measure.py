@@ -3,8 +3,8 @@
 
     measure.py PENSTOCK [--settings N,...] [--steps N] [--within SHARE]
 
-PENSTOCK is the program; to be run by a Python with the package penstock, as root. Hosts are network namespaces behind a
-bridge, each with a data rate and a share of a processor (cpu control groups, version 1). For each setting, the planner
+PENSTOCK is the program; to be run by a Python with the package penstock, as root. Hosts are network namespaces that a
+bridge joins, each with a data rate and a share of a processor (cpu control groups, version 1). For each setting, the planner
 chooses the order of the hosts and the partition of a perceptron with 1F1B; then every partition that is predicted to
 take at most `--within` more than it is measured in that order. Prints tables in Markdown.
 """
