@@ -14,6 +14,7 @@ TEST(Corpus, torch_csv_files) { EXPECT_GT(replay("torch_csv", try_torch_csv), 5)
 TEST(Corpus, traces) { EXPECT_GT(replay("trace", try_trace), 2); }
 TEST(Corpus, layer_cost_files) { EXPECT_GT(replay("layer_costs", try_layer_costs), 5); }
 TEST(Corpus, stage_cost_files) { EXPECT_GT(replay("stage_costs", try_stage_costs), 4); }
+TEST(Corpus, cluster_files) { EXPECT_GT(replay("cluster", try_cluster), 3); }
 TEST(Corpus, plan_files) { EXPECT_GT(replay("plan", try_plan), 4); }
 TEST(Corpus, tuning_files) { EXPECT_GT(replay("tuning_record", try_tuning_record), 4); }
 TEST(Corpus, manifests) { EXPECT_GT(replay("manifest", try_manifest), 3); }

@@ -91,6 +91,21 @@ inline void try_stage_costs(std::string_view text) {
   accepted<Misuse>([&] { return simulate(schedule, *costs); });
 }
 
+inline void try_cluster(std::string_view text) {
+  const auto cluster = read_twice<Misuse>(text, read_cluster, write_cluster);
+  if (!cluster || cluster->devices().size() > 6) return;
+  LayerCosts costs;
+  costs.time_unit = "ms";
+  costs.samples = 4;
+  costs.layers = {{"a", 1, 1, 1, 10, 100, 10}, {"b", 1, 1, 1, 10, 100, 10}, {"c", 1, 2, 1, 10, 100, 10}};
+  // Refused: too little memory, costs whose sum is not finite.
+  accepted<Misuse>([&] {
+    const Planned planned = make_plan(costs, {.schedules = {"1f1b"}, .cluster = *cluster, .recompute = true});
+    require<InternalError>(read_plan(write_plan(planned.plan)) == planned.plan, "the plan does not read back");
+    return to_table(planned) + explanation(planned);
+  });
+}
+
 inline void try_plan(std::string_view text) { read_twice<Misuse>(text, read_plan, write_plan); }
 
 inline void try_tuning_record(std::string_view text) {
