@@ -38,7 +38,7 @@ def two_and_two(p, m):
             yield from ((rank, f"{rank}B{k}") for k in group)
 
 
-NAMES = ["two-and-two", "interleaved", "zb-v", "plan"]
+NAMES = ["two-and-two", "interleaved", "zb-v", "dualpipe-v", "plan"]
 
 
 def chosen_plan():

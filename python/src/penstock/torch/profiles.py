@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional, Union
 
@@ -15,7 +15,10 @@ from penstock._planning import Account, DataError, Plan
 
 #: Instruction, activity, begin, end and transit in ns.
 Span = tuple[str, str, int, int, int]
+#: Begin, end, name and thread of an event.
+Event = tuple[int, int, str, int]
 _instruction = re.compile(r"PP:(\d+)(F|B|I|W|SEND_F|SEND_B|RECV_F|RECV_B|REDUCE_GRAD)(\d*)$")
+_pair = re.compile(r"PP:\((\w+);(\w+)\)OVERLAP_F_B$")
 #: Children of an instruction that are not its computation: messages, and what the profiler itself notes.
 _not_computing = ("c10d::", "gloo:", "nccl:", "mpi:", "PP:")
 
@@ -94,38 +97,50 @@ def _steps(events: Sequence[Mapping[str, Any]], path: str) -> list[list[Span]]:
     steps: list[list[Span]] = []
     seen: set[str] = set()
     stage = "0"
-    for at, (begin, end, name, thread) in enumerate(timed):
-        found = _instruction.match(name)
-        if found is None:
-            if "OVERLAP_F_B" in name:
-                raise DataError(f"{path} records {name} as one event, without its F and its B: trace a schedule without "
-                                "overlapped pairs")
-            if name.startswith("Optimizer.step#") and steps:
-                steps[-1].append((f"{stage}STEP", "update", begin, end, 0))
-            continue
-        stage, operation, micro_batch = found.groups()
-        text = f"{stage}{'REDUCE' if operation == 'REDUCE_GRAD' else operation + micro_batch}"
-        if not steps or text in seen:
-            steps.append([])
-            seen = set()
-        seen.add(text)
-        if operation.startswith("RECV"):
-            continue  # only announces a buffer; the wait is at the start of the instruction that needs it
-        if operation == "REDUCE_GRAD" or operation.startswith("SEND"):
-            steps[-1].append((text, "update" if operation == "REDUCE_GRAD" else "communicate", begin, end, 0))
-            continue
-        receive = f"{stage}RECV_{'F' if operation == 'F' else 'B'}{micro_batch}"
-        if receive in seen:
-            inside = itertools.takewhile(lambda i: timed[i][0] < end, range(at + 1, len(timed)))
-            computes = next((timed[i][0] for i in inside if timed[i][3] == thread
-                             and not timed[i][2].startswith(_not_computing)), end)
-            steps[-1].append((receive, "wait", begin, computes, 0))
-            begin = computes
-        steps[-1].append((text, "compute", begin, end, 0))
+    for at, (_, _, event, _) in enumerate(timed):
+        if event.startswith("Optimizer.step#") and steps:
+            steps[-1].append((f"{stage}STEP", "update", timed[at][0], timed[at][1], 0))
+        for name, begin, end in _instructions(timed, at):
+            found = _instruction.match(name)
+            if found is None:
+                continue
+            stage, operation, micro_batch = found.groups()
+            text = f"{stage}{'REDUCE' if operation == 'REDUCE_GRAD' else operation + micro_batch}"
+            if not steps or text in seen:
+                steps.append([])
+                seen = set()
+            seen.add(text)
+            # A RECV only announces a buffer: the wait is at the start of the instruction that needs the message.
+            if operation == "REDUCE_GRAD" or operation.startswith(("SEND", "RECV")):
+                steps[-1].append((text, "update" if operation == "REDUCE_GRAD" else "communicate", begin, end, 0))
+                continue
+            receive = f"{stage}RECV_{'F' if operation == 'F' else 'B'}{micro_batch}"
+            if receive in seen:
+                computes = next((one[0] for one in _operators(timed, at) if begin <= one[0] < end), end)
+                steps[-1].append((receive, "wait", begin, computes, 0))
+                begin = computes
+            steps[-1].append((text, "compute", begin, end, 0))
     if not steps:
         raise DataError(f"{path} has no events 'PP:...': only schedules of _PipelineScheduleRuntime record their "
                         "instructions; run the schedule with penstock.torch.runtime")
     return steps
+
+
+def _operators(timed: Sequence[Event], at: int) -> Iterator[Event]:
+    """The operators within an event, in order."""
+    inside = itertools.takewhile(lambda i: timed[i][0] < timed[at][1], range(at + 1, len(timed)))
+    return (timed[i] for i in inside if timed[i][3] == timed[at][3] and not timed[i][2].startswith(_not_computing))
+
+
+def _instructions(timed: Sequence[Event], at: int) -> list[tuple[str, int, int]]:
+    """The instructions of an event: of a pair of overlapped F and B, B begins after the last operator of F."""
+    begin, end, name, _ = timed[at]
+    pair = _pair.match(name)
+    if pair is None:
+        return [(name, begin, end)]
+    forwards = itertools.takewhile(lambda one: not one[2].startswith("autograd::engine"), _operators(timed, at))
+    middle = max((one[1] for one in forwards), default=begin)
+    return [(f"PP:{pair[1]}", begin, middle), (f"PP:{pair[2]}", middle, end)]
 
 
 def _note_transits(ranks: Sequence[list[Span]]) -> None:
