@@ -495,6 +495,7 @@ TEST(PlanReport, a_table_and_a_paragraph) {
 
 TEST(Planner, the_first_stage_may_compute_its_whole_backward_pass_in_w) {
   LayerCosts costs;
+  costs.time_unit = "ms";
   costs.ranks = 2;
   costs.samples = 4;
   for (const char* name : {"a", "b", "c", "d"})

@@ -9,12 +9,16 @@
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "penstock/plan/candidates.h"
+#include "penstock/plan/plan_report.h"
 #include "penstock/plan/settings.h"
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {
 namespace {
+
+/// make_plan(). Without `says_what_fits`, an error does not name the change with which a candidate would fit.
+Planned make_plan_or_throw(const LayerCosts& costs, const PlanConstraints& wanted, bool says_what_fits);
 
 /// For generators that adapt.
 std::vector<MemoryLimit> memory_limits(const PlanConstraints& constraints) {
@@ -153,8 +157,31 @@ Plan plan_of(const LayerCosts& costs, const PlanConstraints& constraints, const 
   return plan;
 }
 
+std::string in_gigabytes(double bytes) { return say(fixed(bytes / 1e9, 2), " GB"); }
+
+/// The smallest change with which a candidate fits, or the memory that would do.
+std::string change_that_fits(const LayerCosts& costs, const PlanConstraints& constraints, const std::string& memory) {
+  constexpr double enough_s = 2;
+  for (const auto& [recompute, shards] : {std::pair(true, false), {false, true}, {true, true}}) {
+    PlanConstraints with = constraints;
+    with.recompute = constraints.recompute || recompute;
+    with.shards_optimizer = constraints.shards_optimizer || shards;
+    with.time_limit_s = enough_s;
+    if (with.recompute == constraints.recompute && with.shards_optimizer == constraints.shards_optimizer) continue;
+    try {
+      const Planned planned = make_plan_or_throw(costs, with, /*says_what_fits=*/false);
+      return say("with ", recompute ? "recompute" : "", recompute && shards ? " and " : "",
+                 shards ? "a sharded optimiser" : "", " ", describe(planned.candidates.front()), " fits");
+    } catch (const ScheduleError&) {
+      continue;
+    }
+  }
+  return say("use devices with ", memory, ", more of them, or smaller micro-batches");
+}
+
 /// Throws the error of a cluster on whose devices no candidate fits.
-void require_fitting_devices(const PlanConstraints& constraints, const std::vector<Outcome>& outcomes) {
+void require_fitting_devices(const LayerCosts& costs, const PlanConstraints& constraints,
+                             const std::vector<Outcome>& outcomes, bool says_what_fits) {
   const Outcome* nearest = nullptr;
   double least = std::numeric_limits<double>::infinity();
   std::size_t rank_of_least = 0;
@@ -176,22 +203,21 @@ void require_fitting_devices(const PlanConstraints& constraints, const std::vect
   }
   const Rank rank(static_cast<std::int32_t>(rank_of_least));
   const Candidate& candidate = nearest->candidate;
+  const std::string needed = in_gigabytes(candidate.prediction.memory_bytes[rank_of_least]);
   throw ScheduleError(say("nothing fits into the memory of the devices: the nearest is '", candidate.schedule,
                           "' with p = ", candidate.ranks, ", d = ", candidate.replicas,
-                          ", m = ", candidate.micro_batches, ", which needs ",
-                          bytes_text(std::llround(candidate.prediction.memory_bytes[rank_of_least])), " on ",
+                          ", m = ", candidate.micro_batches, ", which needs ", needed, " on ",
                           constraints.cluster->name_of(nearest->setting->placement[rank_of_least].front()),
-                          ", and that has ", bytes_text(std::llround(nearest->setting->site.memory(rank))), ": ",
-                          constraints.recompute ? "" : "allow recompute, ",
-                          constraints.shards_optimizer || candidate.replicas == 1 ? "" : "shard the optimiser, ",
-                          "make micro-batches smaller, or add devices"));
+                          ", and that has ", in_gigabytes(nearest->setting->site.memory(rank)), ": ",
+                          says_what_fits ? change_that_fits(costs, constraints, needed) : ""));
 }
 
 /// Throws the error of a planner none of whose candidates fits. `outcomes` are sorted.
-void require_fitting(const LayerCosts& costs, const PlanConstraints& constraints,
-                     const std::vector<Outcome>& outcomes) {
+void require_fitting(const LayerCosts& costs, const PlanConstraints& constraints, const std::vector<Outcome>& outcomes,
+                     bool says_what_fits) {
   if (outcomes.front().candidate.fits) return;
-  if (constraints.cluster && !constraints.memory_limit) require_fitting_devices(constraints, outcomes);
+  if (constraints.cluster && !constraints.memory_limit)
+    require_fitting_devices(costs, constraints, outcomes, says_what_fits);
   const auto with = [](const Candidate& candidate) {
     return say("with '", candidate.schedule, "', ", counted(candidate.chunks, "chunk"), " per rank and ",
                candidate.micro_batches, " micro-batches");
@@ -347,9 +373,7 @@ class PlanSearch {
   bool was_stopped_ = false;
 };
 
-}  // namespace
-
-Planned make_plan(const LayerCosts& costs, const PlanConstraints& wanted) {
+Planned make_plan_or_throw(const LayerCosts& costs, const PlanConstraints& wanted, bool says_what_fits) {
   fingerprint(costs);  // throws for costs out of range
   const PlanConstraints constraints = completed(wanted, costs);
   Planned planned;
@@ -365,7 +389,7 @@ Planned make_plan(const LayerCosts& costs, const PlanConstraints& wanted) {
                          constraints.chunks ? say(*constraints.chunks, " chunks; use fewer ranks or other chunks")
                                             : "chunks; use fewer ranks");
   put_in_order(outcomes);
-  require_fitting(costs, constraints, outcomes);
+  require_fitting(costs, constraints, outcomes, says_what_fits);
   planned.slowdown_under_load = costs.slowdown_under_load;
   for (Outcome& outcome : outcomes) {
     Candidate& candidate = outcome.candidate;
@@ -380,6 +404,12 @@ Planned make_plan(const LayerCosts& costs, const PlanConstraints& wanted) {
   for (const std::size_t i : finalists_of(planned.candidates, constraints.finalists, plan_number))
     planned.finalists.push_back({planned.candidates[i], plan_number(i)});
   return planned;
+}
+
+}  // namespace
+
+Planned make_plan(const LayerCosts& costs, const PlanConstraints& constraints) {
+  return make_plan_or_throw(costs, constraints, /*says_what_fits=*/true);
 }
 
 Prediction predict(const Plan& plan, const LayerCosts& costs, const PlanConstraints& constraints) {
