@@ -125,7 +125,7 @@ def plan(costs: Source, *, ranks: Union[int, Sequence[int], None] = None, micro_
         Whether blocks may be recomputed if memory is short; whether replicas sum gradients while their ranks compute;
         whether each replica has its share of the optimiser's state.
     time_limit
-        Seconds after which the best plan so far is returned; without: 8 with a cluster, else none.
+        Seconds after which the best plan so far is returned; without: 7 with a cluster, else none.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def _constraints(*, cluster: Optional[Source], ranks: Union[int, Sequence[int], 
             raise ConfigError(f"target = 'torch' with weight_gradients = '{weight_gradients}': torch has 'stream' only")
         weight_gradients = "stream"
     if cluster is not None and time_limit is None:
-        time_limit = 8.0
+        time_limit = 7.0
     return _planning.PlanConstraints(
         ranks=_numbers(ranks), schedules=list(schedules), weight_gradients=weight_gradients, memory_limit=memory_limit,
         cluster=None if cluster is None else read(cluster), replicas=_numbers(replicas), recompute=recompute,

@@ -30,7 +30,7 @@ struct UniformPlan {
 
 constexpr int most_layers = 1'000'000;
 
-constexpr double usual_time_limit_s = 8;
+constexpr double usual_time_limit_s = 7;
 
 /// Says every two seconds on standard error how far the search is.
 std::function<void(const PlanProgress&)> say_progress() {
@@ -129,7 +129,7 @@ struct PlanArguments {
     verb.add_flag("--overlap-reduction", overlaps_reduction, "replicas sum gradients while their ranks compute");
     verb.add_flag("--shard-optimizer", shards_optimizer,
                   "each replica has its share of the optimiser's state (ZeRO-1)");
-    verb.add_option("--time-limit", time_limit, "end the search, with the best plan so far (default: 8 with --cluster)")
+    verb.add_option("--time-limit", time_limit, "end the search, with the best plan so far (default: 7 with --cluster)")
         ->type_name("SECONDS")
         ->check(CLI::PositiveNumber);
     verb.add_option("--chunks", chunks, "with --layers: v, stages per rank (default: 1)")

@@ -330,6 +330,7 @@ class PlanSearch {
       if (is_over()) return;
       const ScheduleShape shape{.ranks = setting.costs.ranks, .micro_batches = setting.micro_batches, .chunks = v};
       for (const Base& base : bases_of(generator, shape, setting.costs, constraints_)) {
+        if (is_over()) return;
         std::vector<WeightGradients> modes = modes_;
         if (has_first && in.first_step && generator.name == first_schedule) modes.erase(modes.begin());
         if (!modes.empty()) add(in, base, modes);

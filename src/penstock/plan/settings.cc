@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-constexpr int few_devices = 16;          // up to so many, every p and d is tried
+constexpr std::size_t few_devices = 16;  // up to so many, every p and d is tried
 constexpr std::size_t most_orders = 24;  // of nodes
 
 double speed_of(const Cluster& cluster, const Device& device) { return cluster.kind_of(device).speed; }
@@ -30,8 +30,8 @@ std::vector<Device> fastest(const Cluster& cluster, int count) {
   return devices;
 }
 
-/// Orders of the devices in which the ranks of a pipeline can run on them: every order of the nodes if these are few;
-/// else as listed, by speed and by memory. Equal nodes are not exchanged.
+/// Orders of the devices in which the ranks of a pipeline can run on them: as listed, by speed and by memory; for few
+/// devices also others of the nodes. Equal nodes are not exchanged.
 std::vector<std::vector<Device>> orders_of(const Cluster& cluster, const std::vector<Device>& devices) {
   std::vector<std::vector<Device>> orders{devices};
   const auto add = [&](std::vector<Device> order) {
@@ -45,6 +45,7 @@ std::vector<std::vector<Device>> orders_of(const Cluster& cluster, const std::ve
   sorted([&](const Device& device) { return -speed_of(cluster, device); });
   sorted([&](const Device& device) { return speed_of(cluster, device); });
   sorted([&](const Device& device) { return -memory_of(cluster, device); });
+  if (devices.size() > few_devices) return orders;
   // A number for each node; nodes that no cost tells apart have the same one.
   std::vector<std::vector<Device>> nodes;
   std::vector<std::size_t> classes;
@@ -114,7 +115,8 @@ std::vector<Shape> shapes_of(const LayerCosts& costs, const PlanConstraints& con
     return given.empty() || std::ranges::find(given, number) != given.end();
   };
   const int units = count_units(blocks_of(costs));
-  const bool is_free = constraints.ranks.empty() && constraints.replicas.empty() && devices > few_devices;
+  const bool is_free =
+      constraints.ranks.empty() && constraints.replicas.empty() && devices > static_cast<int>(few_devices);
   std::vector<Shape> shapes;
   const auto add = [&](int p, int d) {
     const bool is_possible = p * d <= devices && d <= costs.samples && (p <= units || !constraints.ranks.empty()) &&
@@ -180,19 +182,24 @@ std::vector<std::shared_ptr<const PlanSetting>> settings_of(const LayerCosts& co
     }
     return settings;
   }
+  // The first placement of every p and d comes before the second of any, because time may be short.
+  std::vector<std::vector<std::shared_ptr<const PlanSetting>>> rounds;
   for (const Shape& shape : shapes_of(costs, constraints)) {
     const LayerCosts share = share_of(costs, constraints, shape);
     std::vector<Placement> tried;
     for (const std::vector<Device>& order :
          orders_of(*constraints.cluster, fastest(*constraints.cluster, shape.first * shape.second)))
-      for (Placement& placement : placements_of(order, shape.first, shape.second)) {
+      for (const Placement& placement : placements_of(order, shape.first, shape.second)) {
         if (std::ranges::find(tried, placement) != tried.end()) continue;
         tried.push_back(placement);
+        if (rounds.size() < tried.size()) rounds.emplace_back();
         const Site site(*constraints.cluster, placement, share);
         for (const int m : micro_batches_of(share))
-          settings.push_back(std::make_shared<const PlanSetting>(PlanSetting{share, placement, site, shape.second, m}));
+          rounds[tried.size() - 1].push_back(
+              std::make_shared<const PlanSetting>(PlanSetting{share, placement, site, shape.second, m}));
       }
   }
+  for (const auto& round : rounds) settings.insert(settings.end(), round.begin(), round.end());
   return settings;
 }
 
