@@ -29,9 +29,9 @@ def measure(blocks: Union[torch.nn.Module, Iterable[torch.nn.Module]], sample: t
             optimizer_values: int = 2) -> Costs:
     """Times forward, I, W and B of each layer in its place, and the bytes that it holds and passes on.
 
-    All layers run one after the other, forward and then backward, so that each finds the caches as a stage leaves
-    them. I, W and B are torch.distributed.pipelining's own functions. As in torch, the first stage has no I: its W is
-    the whole backward pass.
+    The layers of a rank (of `ranks` equal parts) run one after the other, forward and then backward, so that each finds
+    the caches as a stage leaves them. I, W and B are torch.distributed.pipelining's own functions. As in torch, the
+    first stage has no I: its W is the whole backward pass.
 
     Parameters
     ----------
@@ -67,25 +67,28 @@ def measure(blocks: Union[torch.nn.Module, Iterable[torch.nn.Module]], sample: t
     if samples % size != 0:
         raise ConfigError(f"samples = {samples}, but a micro-batch has {size}: pass a multiple of {size}")
     names = [*names[:1], *(f"block{i}" for i in range(len(modules) - len(names))), *names[1:]]
-    chain = _Chain(modules, sample)
-    with chain.gradients_kept(), _others(busy - 1, chain.run):
-        for repeat in range(repeats + 1):
-            if repeat == 1:  # the first is a warm-up
-                for times in chain.times:
-                    times.clear()
-            chain.run()
-    rows = [_row(name, module, chain, i, optimizer_values)
-            for i, (name, module) in enumerate(zip(names, modules))]
+    times: list[dict[str, list[float]]] = []
+    rows: list[dict[str, Any]] = []
+    x = sample
+    for rank in range(ranks):
+        chain = _Chain(modules[len(modules) * rank // ranks:len(modules) * (rank + 1) // ranks], x)
+        with chain.gradients_kept(), _others(busy - 1, chain.run):
+            for repeat in range(repeats + 1):
+                if repeat == 1:  # the first is a warm-up
+                    chain.forget_times()
+                x = chain.run()
+        rows += [_row(names[len(rows) + i], chain, i, optimizer_values) for i in range(len(chain.modules))]
+        times += chain.times
     costs = Costs({"penstock_layer_costs": 1, "time_unit": "ms", "ranks": ranks, "samples": samples,
                    "micro_batch_size": size, "link": {"bytes_per_unit": bytes_per_ms, "latency": latency_ms},
                    "weight_share": 1, "first_stage_splits": False, "layers": rows})
-    costs.spread = {name: max(map(_spread, times.values())) for name, times in zip(names, chain.times)}
+    costs.spread = {name: max(map(_spread, times.values())) for name, times in zip(names, times)}
     return costs
 
 
-def _row(name: str, module: torch.nn.Module, chain: _Chain, i: int, optimizer_values: int) -> dict[str, Any]:
+def _row(name: str, chain: _Chain, i: int, optimizer_values: int) -> dict[str, Any]:
     def size(trained: bool) -> int:
-        return sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad == trained)
+        return sum(p.numel() * p.element_size() for p in chain.modules[i].parameters() if p.requires_grad == trained)
 
     return {"name": name, **{key: statistics.median(values) for key, values in chain.times[i].items()},
             "activation_bytes": chain.held_bytes[i], "boundary_bytes": chain.boundary_bytes[i],
@@ -100,24 +103,31 @@ def _spread(values: list[float]) -> float:
 
 
 class _Chain:
-    """All layers for one micro-batch, with the times of each in ms."""
+    """Layers that one rank computes, for one micro-batch, with the times of each in ms."""
 
     def __init__(self, modules: list[torch.nn.Module], sample: torch.Tensor) -> None:
-        self._modules = modules
+        self.modules = modules
         self._sample = sample
         self.times: list[dict[str, list[float]]] = [{} for _ in modules]
         self.held_bytes = [0] * len(modules)
         self.boundary_bytes = [0] * len(modules)
 
-    def run(self) -> None:
-        """Forward and B; then forward, I of all layers, and W of all layers."""
+    def forget_times(self) -> None:
+        for times in self.times:
+            times.clear()
+
+    def run(self) -> torch.Tensor:
+        """Forward and B; then forward, I of all layers, and W of all layers. Returns the output."""
+        if not self.modules:
+            return self._sample
         inputs, outputs, gradient = self._forward()
         for i in reversed(range(len(outputs))):
             (gradient,) = self._timed(i, "backward", self._backward(inputs[i], outputs[i], gradient))
         inputs, outputs, gradient = self._forward()
+        requires_grad = outputs[-1].requires_grad
         weight_gradients: list[Callable[[], Any]] = []
         for i in reversed(range(len(outputs))):
-            weights = list(self._modules[i].parameters())
+            weights = list(self.modules[i].parameters())
             if inputs[i].requires_grad:
                 (gradient,), groups = self._timed(
                     i, "input_grad", partial(stage_backward_input, [outputs[i]], [gradient], [inputs[i]], iter(weights)))
@@ -127,6 +137,7 @@ class _Chain:
                 weight_gradients.append(self._backward(inputs[i], outputs[i], gradient))
         for i, work in zip(reversed(range(len(outputs))), weight_gradients):
             self._timed(i, "weight_grad", work)
+        return outputs[-1].detach().requires_grad_(requires_grad)
 
     @staticmethod
     def _backward(x: torch.Tensor, output: torch.Tensor, gradient: Any) -> Callable[[], Any]:
@@ -138,8 +149,8 @@ class _Chain:
         """The input and the output of each layer, and a gradient of the last output."""
         inputs, outputs = [], []
         x = self._sample
-        for i, module in enumerate(self._modules):
-            inputs.append(x.detach().requires_grad_(i > 0 and x.requires_grad))
+        for i, module in enumerate(self.modules):
+            inputs.append(x.detach().requires_grad_(x.requires_grad))
             with self._counted(i, module):
                 output = self._timed(i, "forward", lambda: module(inputs[-1]))
             x = output
@@ -175,7 +186,7 @@ class _Chain:
     @contextlib.contextmanager
     def gradients_kept(self) -> Iterator[None]:
         """Gives the parameters the gradients back that they had before."""
-        before = [(p, p.grad) for module in self._modules for p in module.parameters()]
+        before = [(p, p.grad) for module in self.modules for p in module.parameters()]
         for parameter, _ in before:
             parameter.grad = None
         try:
