@@ -197,7 +197,7 @@ class _Chain:
 
 
 @contextlib.contextmanager
-def _others(count: int, work: Callable[[], None]) -> Iterator[None]:
+def _others(count: int, work: Callable[[], Any]) -> Iterator[None]:
     """While it is open, `count` forked processes repeat `work`."""
     children, parent = [], os.getpid()
     for _ in range(count):
