@@ -336,9 +336,7 @@ int main(int argc, char** argv) {
   int rounds = 30, pairs = 15, auto_runs = 0;
   std::vector<std::string> schedules;
   for (const ps::ScheduleGenerator& generator : ps::generators())
-    if (!ps::generate(generator.name, {.ranks = 1, .micro_batches = 1, .chunks = generator.default_chunks})
-             .is_forward_only())
-      schedules.emplace_back(generator.name);
+    if (ps::trains(generator)) schedules.emplace_back(generator.name);
   app.add_option("--workload", workload, "mlp, resnet50 or gpt")->check(CLI::IsMember({"mlp", "resnet50", "gpt"}));
   app.add_option("--rounds", rounds, "passes in which everything is measured once")->check(CLI::PositiveNumber);
   app.add_option("--pairs", pairs, "steps of auto's choice, each beside one of the best of the grid")

@@ -1,4 +1,5 @@
 // Schedules and their costs, for Python.
+#include <algorithm>
 #include <fstream>
 #include <map>
 
@@ -36,6 +37,36 @@ const StageCosts& or_unit(const StageCosts* costs) {
   return costs ? *costs : unit;
 }
 
+/// The placement that follows from the instructions, if every micro-batch has one: several pipelines, numbered by their
+/// first micro-batches, if micro-batches take different ways. Otherwise leaves the schedule as it is.
+void infer_pipelines(Schedule& schedule) {
+  constexpr Rank nowhere(-1);
+  const auto m = static_cast<std::size_t>(std::max(0, schedule.micro_batches));
+  if (m > schedule.instruction_count() / schedule.rank_of_stage.size()) return;  // incomplete
+  std::vector<std::vector<Rank>> placements(m, std::vector<Rank>(schedule.rank_of_stage.size(), nowhere));
+  for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
+    for (const Instruction& instruction : schedule.orders[rank]) {
+      if (!is_compute(instruction.op()) || instruction.last().index() >= m) continue;
+      for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next()) {
+        Rank& owner = placements[i.index()][instruction.stage().index()];
+        if (owner != nowhere && owner.index() != rank) return;
+        owner = Rank(static_cast<std::int32_t>(rank));
+      }
+    }
+  std::vector<std::vector<Rank>> pipelines;
+  std::vector<int> pipeline_of;
+  for (const std::vector<Rank>& placement : placements) {
+    if (std::ranges::count(placement, nowhere) > 0) return;
+    const auto known = std::ranges::find(pipelines, placement);
+    pipeline_of.push_back(static_cast<int>(known - pipelines.begin()));
+    if (known == pipelines.end()) pipelines.push_back(placement);
+  }
+  if (pipelines.size() < 2) return;
+  schedule.rank_of_stage = pipelines.front();
+  schedule.more_pipelines.assign(pipelines.begin() + 1, pipelines.end());
+  schedule.pipeline_of = std::move(pipeline_of);
+}
+
 /// The rank of each stage follows from the instructions; a stage without any is on the first rank.
 Schedule schedule_of(const Orders& orders, int micro_batches, const std::string& name) {
   Schedule schedule{.name = name, .micro_batches = micro_batches};
@@ -50,6 +81,7 @@ Schedule schedule_of(const Orders& orders, int micro_batches, const std::string&
   const int stages = rank_of.empty() ? 1 : rank_of.rbegin()->first + 1;
   for (int stage = 0; stage < stages; ++stage)
     schedule.rank_of_stage.push_back(Rank(rank_of.contains(stage) ? rank_of[stage] : 0));
+  infer_pipelines(schedule);
   return schedule;
 }
 
@@ -193,6 +225,10 @@ void bind_schedule(nb::module_& module) {
       .def_prop_ro("instructions", &Schedule::instruction_count, "The number of instructions of all ranks.")
       .def_prop_ro("is_lowered", &Schedule::is_lowered, "Whether it contains messages and the optimiser's step.")
       .def_prop_ro("orders", &orders_of, "Per rank: its instructions as texts, in the order of execution.")
+      .def_prop_ro("pipelines", &Schedule::pipeline_count,
+                   "The number of copies of each stage: 1, but in Chimera's schedule 2.")
+      .def_ro("pipeline_of", &Schedule::pipeline_of,
+              "Per micro-batch: the pipeline that computes it; empty if there is one.")
       .def_prop_ro("rank_of_stage",
                    [](const Schedule& self) {
                      std::vector<int> ranks;

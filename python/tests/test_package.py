@@ -23,6 +23,16 @@ def test_examples(name):
     assert result.attempted > 0 and result.failed == 0
 
 
+def test_several_pipelines_follow_from_the_instructions():
+    chimera = ps.schedule("chimera", ranks=4, micro_batches=5)
+    by_hand = ps.schedule(chimera.orders, micro_batches=5).check()
+    assert (by_hand.pipelines, by_hand.pipeline_of) == (2, [0, 1, 0, 1, 0])
+    with pytest.raises(ps.ScheduleError, match="2 copies"):
+        chimera.to_torch_csv()
+    with pytest.raises(ps.ScheduleError, match="0B1"):  # not a placement of its own: it is on the wrong rank
+        ps.schedule([["0F0", "0F1", "0B0"], ["1F0", "1F1", "1B0", "1B1", "0B1"]], micro_batches=2).check()
+
+
 @pytest.mark.parametrize("name", list(ps.generators()))
 @given(**shapes)
 @settings(max_examples=10, deadline=None)

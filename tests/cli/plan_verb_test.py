@@ -72,7 +72,8 @@ class PlanVerb(program_runs.VerbRuns):
     def test_every_schedule_that_trains_is_tried(self):
         names = re.search(r"name \((.*?)\)", " ".join(self.output_of("schedule", "show", "--help").split()))[1]
         candidates = json.loads(self.output_of(*self.plan("--json", "out.json")) and self.read("out.json"))["trials"]
-        self.assertEqual({candidate["schedule"] for candidate in candidates}, set(names.split(", ")) - {"forward-only"})
+        self.assertEqual({candidate["schedule"] for candidate in candidates}, set(names.split(", ")) - {"forward-only", "chimera"})
+        self.assertIn("chimera", " ".join(json.loads(self.read("out.json"))["left_out"]))
 
     def test_the_plan_file_contains_the_chosen_schedule(self):
         self.output_of(*self.plan("--schedules", "1f1b", "--weight-gradients", "fused", "--output", "model.plan"))

@@ -16,6 +16,7 @@ sys.dont_write_bytecode = True
 import program_runs
 from program_runs import ENVIRONMENT, TEST_SAMPLES, WATCHDOG_S, ProgramRuns, of_mpi
 
+DO_NOT_TRAIN = ("forward-only", "chimera")  # the second one has two copies of each stage
 LOSS = re.compile(r"epoch: (\d+) step: (\d+), loss is (\d+\.\d+)")
 EVALUATION = re.compile(r"epoch: (\d+) test: loss (\d+\.\d+), accuracy (0\.\d{4})")
 
@@ -186,7 +187,7 @@ class RuntimeVerbs(ProgramRuns):
         """The flags of every schedule that trains."""
         table = self.output_of("schedule", "table", "--stages", "2", "--micro-batches", "4").splitlines()[1:]
         names = [line.split()[0] for line in table]
-        names.remove("forward-only")
+        names = [name for name in names if name not in DO_NOT_TRAIN]
         return [["--schedule", name] for name in names] + [
             ["--chunks", "2"], ["--schedule", "looped-bfs", "--chunks", "3"],
             ["--schedule", "zb-auto", "--memory-limit", "2"]]
@@ -215,6 +216,7 @@ class RuntimeVerbs(ProgramRuns):
                                (["--schedule", "zb-v", "--chunks", "3"], "takes exactly 2 chunk"),
                                (["--schedule", "interleaved", "--chunks", "1"], "takes at least 2 chunks"),
                                (["--schedule", "forward-only"], "cannot train"),
+                               (["--schedule", "chimera"], "2 copies of each stage"),
                                (["--schedule", "gpipe", "--memory-limit", "1"], "set a limit of 2 or more"),
                                (["--schedule", "1f1b", "--memory-limit", "0.5", "--weight-gradients", "fused"],
                                 "set a limit of 1 or more")):
@@ -482,13 +484,13 @@ class RuntimeVerbs(ProgramRuns):
                              "--stages", "2", "--steps", "2", "--warm-up", "0", "--format", "markdown")
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines()]
         heading, rows = rows[0], {row[0]: row for row in rows[2:]}
-        self.assertEqual(len(rows), 14)
+        self.assertEqual(len(rows), 16)
         measured = [i for i, name in enumerate(heading) if name == "measured"]
         self.assertEqual(len(measured), 2, heading)
         self.assertEqual(rows["gpipe"][measured[1]], "6", "2(p - 1)m messages, with m = 3")
         for name, row in rows.items():
             for column in measured:  # live activations, and messages
-                self.assertEqual(row[column], "-" if name == "forward-only" else row[column - 1], row)
+                self.assertEqual(row[column], "-" if name in DO_NOT_TRAIN else row[column - 1], row)
 
     # doctor, and help
 

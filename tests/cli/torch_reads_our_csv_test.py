@@ -83,8 +83,8 @@ class TorchReadsOurCsv(unittest.TestCase):
     def test_every_schedule(self):
         checked = {}
         for name in known_names():
-            if name == "forward-only":
-                continue  # torch validates schedules that train
+            if name in ("forward-only", "chimera"):
+                continue  # torch validates schedules that train, with one copy of each stage
             for v in (1, 2):
                 for p, m in SHAPES:
                     with self.subTest(schedule=name, p=p, m=m, v=v):

@@ -123,7 +123,7 @@ struct MatrixCase {
 template <class Visit>
 void for_each_generator(int most_chunks, const Visit& visit) {
   for (const ScheduleGenerator& generator : generators()) {
-    if (generate(generator.name, {.chunks = generator.default_chunks}).is_forward_only()) continue;
+    if (!trains(generator)) continue;
     for (int v = generator.min_chunks; v <= std::min(most_chunks, generator.max_chunks); ++v)
       visit(std::string(generator.name), v);
   }

@@ -35,8 +35,9 @@ class Interpreter {
       const Order& order = schedule_.orders[rank];
       for (std::size_t b = 0; b < order.size(); ++b)
         for (std::size_t a = 0; a < b; ++a)
-          if (order[a].stage() == order[b].stage() && kind(order[a].op()) == kind(order[b].op()) &&
-              kind(order[a].op()) > 0 && order[a].last() > order[b].first())
+          if (order[a].stage() == order[b].stage() && pipeline_of(order[a]) == pipeline_of(order[b]) &&
+              kind(order[a].op()) == kind(order[b].op()) && kind(order[a].op()) > 0 &&
+              order[a].last() > order[b].first())
             return GridCell{Rank(static_cast<std::int32_t>(rank)), static_cast<int>(b)};
     }
     return std::nullopt;
@@ -62,15 +63,28 @@ class Interpreter {
   }
   static std::string fact(const char* what, int a, int b, int i) { return say(what, " ", a, " ", b, " ", i); }
   static std::string fact(const char* what, int stage, int i = 0) { return say(what, " ", stage, " ", i); }
-  int rank_of(int stage) const { return schedule_.rank_of_stage[static_cast<std::size_t>(stage)].value(); }
-  bool by_message(const Link& link) const { return lowered_ && rank_of(link.from.value()) != rank_of(link.to.value()); }
+  int pipeline_of(const Instruction& instruction) const {
+    return schedule_.pipeline_of.empty() ? 0 : schedule_.pipeline_of[instruction.micro_batch().index()];
+  }
+  bool by_message(const Link& link, int i) const {
+    return lowered_ && schedule_.rank_of(link.from, MicroBatch(i)) != schedule_.rank_of(link.to, MicroBatch(i));
+  }
 
   bool placed() const {
-    for (int rank = 0; rank < schedule_.rank_count(); ++rank)
-      for (const Instruction& instruction : schedule_.orders[static_cast<std::size_t>(rank)]) {
-        if (rank_of(instruction.stage().value()) != rank) return false;
-        if (is_step_wide(instruction.op()) && !trains_) return false;
-      }
+    for (int r = 0; r < schedule_.rank_count(); ++r) {
+      const Rank rank(r);
+      std::set<std::string> step_wide;
+      for (const Instruction& instruction : schedule_.orders[rank.index()])
+        if (is_step_wide(instruction.op())) {
+          bool here = schedule_.rank_of(instruction.stage()) == rank;
+          for (const std::vector<Rank>& ranks : schedule_.more_pipelines)
+            here = here || ranks[instruction.stage().index()] == rank;
+          if (!here || !trains_ || !step_wide.insert(to_string(instruction)).second) return false;
+        } else {
+          for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
+            if (schedule_.rank_of(instruction.stage(), i) != rank) return false;
+        }
+    }
     return true;
   }
 
@@ -99,7 +113,7 @@ class Interpreter {
         if (split ? !take(fact("I", s, s, i)) || !take(fact("W", s, s, i)) : !take(fact("B", s, s, i))) return false;
       }
       for (const Link& link : links_) {
-        if (!by_message(link)) continue;
+        if (!by_message(link, i)) continue;
         const int a = link.from.value(), b = link.to.value();
         if (!take(fact("SEND_F", a, b, i)) || !take(fact("RECV_F", b, a, i))) return false;
         if (!trains_ || !link.gradient) continue;
@@ -108,7 +122,7 @@ class Interpreter {
     }
     for (const auto& [what, number] : left) {
       const bool step = what.starts_with("REDUCE") || what.starts_with("NORM") || what.starts_with("STEP");
-      if (number > (step ? 1 : 0)) return false;
+      if (number > (step ? schedule_.pipeline_count() : 0)) return false;
     }
     return true;
   }
@@ -126,7 +140,7 @@ class Interpreter {
           const int a = link.from.value();
           if (link.to.value() != s) continue;
           facts.push_back(fact("output", a, i));
-          if (!by_message(link)) continue;
+          if (!by_message(link, i)) continue;
           facts.push_back(fact("sent F", a, s, i));
           facts.push_back(fact("asked F", a, s, i));
         }
@@ -138,7 +152,7 @@ class Interpreter {
           const int b = link.to.value();
           if (link.from.value() != s || !link.gradient) continue;
           facts.push_back(fact("gradient", b, i));
-          if (!by_message(link)) continue;
+          if (!by_message(link, i)) continue;
           facts.push_back(fact("sent B", b, s, i));
           facts.push_back(fact("asked B", b, s, i));
         }

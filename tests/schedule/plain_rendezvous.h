@@ -25,7 +25,7 @@ class PlainRendezvous {
       for (const Instruction& instruction : order)
         if (is_send(instruction.op())) {
           const bool forward = instruction.op() == Op::send_forward;
-          of(instruction.stage(), instruction.peer(), forward)
+          of(instruction.stage(), instruction.peer(), instruction.micro_batch(), forward)
               .order.push_back(name(instruction.stage(), instruction.peer(), instruction.micro_batch()));
         }
   }
@@ -60,13 +60,13 @@ class PlainRendezvous {
   static std::string name(StageId from, StageId to, MicroBatch i) {
     return say(from.value(), ">", to.value(), " ", i.value());
   }
-  Fifo& of(StageId from, StageId to, bool forward) {
-    return fifos_[{schedule_.rank_of(from).value(), schedule_.rank_of(to).value(), forward}];
+  Fifo& of(StageId from, StageId to, MicroBatch i, bool forward) {
+    return fifos_[{schedule_.rank_of(from, i).value(), schedule_.rank_of(to, i).value(), forward}];
   }
 
   /// True if the message is taken already, or can be taken now.
   bool take(StageId from, StageId to, MicroBatch i, bool forward) {
-    Fifo& fifo = of(from, to, forward);
+    Fifo& fifo = of(from, to, i, forward);
     const std::string message = name(from, to, i);
     if (fifo.taken.contains(message)) return true;
     const auto number =
@@ -82,7 +82,9 @@ class PlainRendezvous {
     const Instruction& instruction = schedule_.orders[rank][static_cast<std::size_t>(reached_[rank])];
     const StageId stage = instruction.stage();
     const MicroBatch i = instruction.micro_batch();
-    const auto crosses = [&](const Link& link) { return schedule_.rank_of(link.from) != schedule_.rank_of(link.to); };
+    const auto crosses = [&](const Link& link) {
+      return schedule_.rank_of(link.from, i) != schedule_.rank_of(link.to, i);
+    };
     if (instruction.op() == Op::forward)
       for (const Link& link : links_)
         if (link.to == stage && crosses(link) && !take(link.from, stage, i, true)) return;
@@ -90,7 +92,7 @@ class PlainRendezvous {
       for (const Link& link : links_)
         if (link.from == stage && link.gradient && crosses(link) && !take(link.to, stage, i, false)) return;
     if (is_send(instruction.op())) {
-      Fifo& fifo = of(stage, instruction.peer(), instruction.op() == Op::send_forward);
+      Fifo& fifo = of(stage, instruction.peer(), i, instruction.op() == Op::send_forward);
       if (fifo.sends - fifo.complete(posts_) == static_cast<std::size_t>(posts_)) return;
       ++fifo.sends;
     }

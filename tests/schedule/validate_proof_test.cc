@@ -39,7 +39,10 @@ Schedule unpaired(Schedule schedule) {
 }
 
 Working any_generated() {
-  const ScheduleGenerator& generator = generators()[*rc::gen::inRange<std::size_t>(0, generators().size())];
+  // With several copies of a stage, an instruction on a wrong rank may belong to another copy.
+  std::vector<ScheduleGenerator> known(generators().begin(), generators().end());
+  std::erase_if(known, [](const ScheduleGenerator& one) { return !one.single_owner; });
+  const ScheduleGenerator& generator = known[*rc::gen::inRange<std::size_t>(0, known.size())];
   const ScheduleShape shape{.ranks = *rc::gen::inRange(2, 5),
                             .micro_batches = *rc::gen::inRange(2, 6),
                             .chunks = *rc::gen::inRange(generator.min_chunks, std::min(generator.max_chunks, 3) + 1)};
@@ -185,8 +188,8 @@ TEST(ValidateProof, names_an_instruction_of_the_deadlock_after_a_swap) {
 TEST(ValidateProof, agrees_with_the_interpreter_on_every_swap_in_small_schedules) {
   for (const ScheduleGenerator& generator : generators())
     for (int v = generator.min_chunks; v <= std::min(generator.max_chunks, 2); ++v) {
-      const ScheduleShape shape{.ranks = 3, .micro_batches = 3, .chunks = v};
-      Working working{unpaired(lower(generate(generator.name, shape))), chain(3 * v)};
+      const ScheduleShape shape{.ranks = generator.single_owner ? 3 : 4, .micro_batches = 3, .chunks = v};
+      Working working{unpaired(lower(generate(generator.name, shape))), chain(shape.ranks * v)};
       for (Order& order : working.schedule.orders)
         for (std::size_t a = 0; a < order.size(); ++a)
           for (std::size_t b = 0; b < a; b += loop_step) {

@@ -19,6 +19,7 @@ std::string violation(const Trace& trace, std::int64_t tolerance_ns = 0) {
 TEST(CheckOrder, accepts_every_schedule_as_it_is_simulated) {
   for (const ScheduleGenerator& generator : generators())
     for (const int replicas : {1, 2}) {
+      if (!generator.single_owner) continue;  // no pipeline executes it
       const Trace trace = made_trace({.schedule = std::string(generator.name),
                                       .shape = {.ranks = 3, .micro_batches = 5, .chunks = generator.min_chunks},
                                       .costs = {.message = 0.25},

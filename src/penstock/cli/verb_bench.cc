@@ -175,7 +175,7 @@ int bench_schedules(ScheduleFlags& flags) {
   Job job(settings, Use::train_full_steps);
   std::vector<TableRow> rows = schedule_table({settings.world.stages, settings.pipeline.micro_batches, {}});
   for (TableRow& row : rows) {
-    if (row.schedule == "forward-only") continue;  // it does not train
+    if (!trains(find_generator(row.schedule))) continue;
     settings.pipeline.schedule = row.schedule;
     row.measured = measured_figures(job, flags.bench);
   }

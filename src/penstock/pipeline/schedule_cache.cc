@@ -58,6 +58,7 @@ ScheduleCache::ScheduleCache(const ScheduleRequest& request) : request_(request)
     generator_ = &find_generator(source_);
     instructions_ = generate(source_, shape(wanted), tuning_);
   }
+  require_single_owner(instructions_, "a pipeline that executes it");
   require<ScheduleError>(!instructions_.is_forward_only(), "schedule '", source_,
                          "' has no backward instructions: it cannot train");
   if (options.memory_limit && is_in_bytes(*options.memory_limit))

@@ -224,7 +224,7 @@ class Advisor {
     const int own = instructions_.stage_count() / p;
     std::optional<Attempt> best;
     for (const ScheduleGenerator& generator : generators()) {
-      if (generate(generator.name, {p, 1, generator.default_chunks}).is_forward_only()) continue;
+      if (!trains(generator)) continue;
       const int most = layers_ ? std::min({most_chunks, generator.max_chunks, layers_->sums.layers() / p}) : own;
       for (int chunks = layers_ ? generator.min_chunks : own; chunks <= most; ++chunks) {
         if (chunks < generator.min_chunks || chunks > generator.max_chunks) continue;

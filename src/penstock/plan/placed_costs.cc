@@ -9,6 +9,7 @@ namespace penstock {
 
 StageCosts placed_costs(const StageCosts& costs, const Schedule& schedule, const Cluster& cluster,
                         const OnCluster& options) {
+  require_single_owner(schedule, "a placement on a cluster");
   require_costs_fit(costs, schedule.stage_count());
   const std::vector<Device> devices = cluster.devices();
   const auto ranks = static_cast<std::size_t>(schedule.rank_count());

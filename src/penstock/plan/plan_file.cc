@@ -66,6 +66,8 @@ void require_whole(const Plan& plan) {
     same("devices", plan.devices.size(), "ranks of all replicas", plan.schedule.rank_count() * plan.replicas);
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
     require<DataError>(!plan.stages[s].empty(), "the plan file's stages[", s, "] has no layers");
+  require<DataError>(plan.schedule.more_pipelines.empty(), "the plan file's schedule has ",
+                     plan.schedule.pipeline_count(), " copies of each stage, but a pipeline executes one");
   require<DataError>(!plan.schedule.is_lowered(),
                      "the plan file's schedule has messages or a step in it: a plan holds "
                      "compute instructions, and the model's links say what is added");

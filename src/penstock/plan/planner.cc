@@ -31,14 +31,14 @@ std::vector<MemoryLimit> memory_limits(const PlanConstraints& constraints) {
   return limits;
 }
 
+constexpr std::string_view several_copies = "has several copies of each stage, which a pipeline does not execute";
+
 std::vector<const ScheduleGenerator*> generators_of(const PlanConstraints& constraints) {
   std::vector<const ScheduleGenerator*> chosen;
-  const auto trains = [](const ScheduleGenerator& generator) {
-    return !generate(generator.name, {.ranks = 1, .micro_batches = 1, .chunks = generator.default_chunks})
-                .is_forward_only();
-  };
   for (const std::string& name : constraints.schedules) {
     const ScheduleGenerator& generator = find_generator(name);
+    require<ConfigError>(generator.single_owner, "schedule '", name, "' ", several_copies,
+                         ": a plan is for training; take another schedule");
     require<ConfigError>(trains(generator), "schedule '", name, "' only goes forward: a plan is for training");
     chosen.push_back(&generator);
   }
@@ -382,6 +382,9 @@ Planned make_plan_or_throw(const LayerCosts& costs, const PlanConstraints& wante
     if (!layer.block.empty()) planned.block_of_layer[layer.name] = layer.block;
   const std::string remark = shown_remark(costs, constraints);
   if (!remark.empty()) planned.left_out.push_back("partitions that cut no block: " + remark);
+  for (const ScheduleGenerator& generator : generators())
+    if (!generator.single_owner && constraints.schedules.empty())
+      planned.left_out.push_back(say(generator.name, " ", several_copies));
   std::vector<Outcome> outcomes = PlanSearch(costs, constraints, planned).run();
   require<ScheduleError>(!outcomes.empty(), "nothing can be tried: ", shown_layers(costs, constraints),
                          " do not make a stage for each of ",

@@ -47,9 +47,9 @@ struct Planned {
 /// Among equally short steps (to nine digits, beyond which differences are rounding) the one with less memory wins,
 /// then the one that comes first in generators(). Deterministic without a time limit; any thread may call it.
 ///
-/// Throws ConfigError for unknown and forward-only schedules, and for constraints that contradict each other or the
-/// costs; ScheduleError if there are fewer layers than stages, and if no candidate fits: the message names the smallest
-/// sufficient cap or limit.
+/// Throws ConfigError for unknown schedules, for those that cannot train, and for constraints that contradict each other
+/// or the costs; ScheduleError if there are fewer layers than stages, and if no candidate fits: the message names the
+/// smallest sufficient cap or limit.
 Planned make_plan(const LayerCosts& costs, const PlanConstraints& constraints = {});
 
 /// The prediction for a step of `plan` with the layer costs `costs`. predict(make_plan(c).plan, c) is the plan's own

@@ -66,8 +66,16 @@ Links with_neighbours(Links links, const Schedule& schedule, IsLink&& is_link) {
   return links;
 }
 
+bool is_on_one_rank(const Link& link, const Schedule& schedule, int pipeline) {
+  const std::vector<Rank>& ranks = schedule.placement(pipeline);
+  return ranks[link.from.index()] == ranks[link.to.index()];
+}
+
+/// In any pipeline.
 bool is_on_one_rank(const Link& link, const Schedule& schedule) {
-  return schedule.rank_of(link.from) == schedule.rank_of(link.to);
+  for (int pipeline = 0; pipeline < schedule.pipeline_count(); ++pipeline)
+    if (is_on_one_rank(link, schedule, pipeline)) return true;
+  return false;
 }
 
 }  // namespace
@@ -120,8 +128,11 @@ std::string to_string(const Event& event) {
 Dependencies::Dependencies(const Schedule& schedule, Links links)
     : micro_batches_(std::max(0, schedule.micro_batches)),
       lowered_(schedule.is_lowered()),
-      rank_of_stage_(schedule.rank_of_stage),
+      placed_{{}, 0, schedule.rank_of_stage, {}, schedule.more_pipelines, schedule.pipeline_of},
+      in_pipeline_(static_cast<std::size_t>(schedule.pipeline_count()), 0),
       links_(std::move(links)) {
+  if (schedule.pipeline_of.empty()) in_pipeline_.front() = micro_batches_;
+  for (const int pipeline : schedule.pipeline_of) ++in_pipeline_[static_cast<std::size_t>(pipeline)];
   const int stages = schedule.stage_count();
   for (const Link& link : links_) {
     require<ScheduleError>(link.from < link.to, "link ", to_string(link),
@@ -140,10 +151,11 @@ Dependencies::Dependencies(const Schedule& schedule, Links links)
 
   lane_.assign(links_.size(), no_lane);
   for (std::size_t i = 0; i < links_.size(); ++i)
-    if (crosses(links_[i])) {
-      lane_[i] = link_of_lane_.size();
-      link_of_lane_.push_back(i);
-    }
+    for (int pipeline = 0; pipeline < schedule.pipeline_count() && lane_[i] == no_lane; ++pipeline)
+      if (!is_on_one_rank(links_[i], schedule, pipeline)) {
+        lane_[i] = link_of_lane_.size();
+        link_of_lane_.push_back(i);
+      }
 
   reduces_.assign(stage_count(), false);
   norms_.assign(stage_count(), false);
@@ -153,6 +165,13 @@ Dependencies::Dependencies(const Schedule& schedule, Links links)
       if (instruction.op() == Op::reduce) reduces_[instruction.stage().index()] = true;
       if (instruction.op() == Op::norm) norms_[instruction.stage().index()] = true;
     }
+}
+
+int Dependencies::crossing_count(const Link& link) const {
+  int count = 0;
+  for (std::size_t pipeline = 0; pipeline < in_pipeline_.size(); ++pipeline)
+    if (!is_on_one_rank(link, placed_, static_cast<int>(pipeline))) count += in_pipeline_[pipeline];
+  return count;
 }
 
 std::optional<std::size_t> Dependencies::lane(StageId from, StageId to) const {

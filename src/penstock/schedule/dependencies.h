@@ -123,10 +123,15 @@ class Dependencies {
   std::span<const Link> outgoing(StageId stage) const { return part_of_stage(links_, first_send_, stage); }
   /// The links that end at `stage`, by producer.
   std::span<const Link> incoming(StageId stage) const { return part_of_stage(incoming_, first_incoming_, stage); }
-  /// True if the two ends of `link` are on different ranks. A lowered schedule then has messages for it.
-  bool crosses(const Link& link) const { return rank_of_stage_[link.from.index()] != rank_of_stage_[link.to.index()]; }
-  /// The number of the link `from`>`to` among the links that cross ranks, 0..lane_count()-1; none for all other
-  /// pairs of stages.
+  /// True if the two ends of `link` are on different ranks for micro-batch i. A lowered schedule then has messages for
+  /// it.
+  bool crosses(const Link& link, MicroBatch i) const {
+    return placed_.rank_of(link.from, i) != placed_.rank_of(link.to, i);
+  }
+  /// The number of micro-batches for which `link` crosses ranks.
+  int crossing_count(const Link& link) const;
+  /// The number of the link `from`>`to` among the links that cross ranks in any pipeline, 0..lane_count()-1; none for
+  /// all other pairs of stages.
   std::optional<std::size_t> lane(StageId from, StageId to) const;
   std::size_t lane_count() const { return link_of_lane_.size(); }
   const Link& link_of_lane(std::size_t lane) const { return links_[link_of_lane_[lane]]; }
@@ -135,8 +140,8 @@ class Dependencies {
   static std::span<const Link> part_of_stage(const Links& links, const std::vector<std::size_t>& first, StageId stage) {
     return std::span(links).subspan(first[stage.index()], first[stage.index() + 1] - first[stage.index()]);
   }
-  bool by_message(const Link& link) const { return lowered_ && crosses(link); }
-  std::size_t stage_count() const { return rank_of_stage_.size(); }
+  bool by_message(const Link& link, MicroBatch i) const { return lowered_ && crosses(link, i); }
+  std::size_t stage_count() const { return placed_.rank_of_stage.size(); }
   std::size_t first_step_event() const { return 3 * stage_count() * static_cast<std::size_t>(micro_batches_); }
   std::size_t first_message_event() const { return first_step_event() + 3 * stage_count(); }
   std::size_t message_event_count() const {
@@ -148,7 +153,8 @@ class Dependencies {
 
   int micro_batches_ = 0;
   bool lowered_ = false;
-  std::vector<Rank> rank_of_stage_;
+  Schedule placed_;                          // the placement of the stages, without instructions
+  std::vector<int> in_pipeline_;             // per pipeline: the number of its micro-batches
   Links links_;                              // by producer
   Links incoming_;                           // the same, by consumer
   std::vector<std::size_t> first_send_;      // S + 1 entries: the begin of each stage's part of links_
@@ -172,16 +178,16 @@ void Dependencies::for_each_predecessor(const Instruction& instruction, Visit&& 
   switch (instruction.op()) {
     case Op::forward:
       for (const Link& link : incoming(stage))
-        visit(by_message(link) ? Event{EventKind::arrived_forward, link.from, stage, i}
-                               : Event{EventKind::done_forward, link.from, link.from, i});
+        visit(by_message(link, i) ? Event{EventKind::arrived_forward, link.from, stage, i}
+                                  : Event{EventKind::done_forward, link.from, link.from, i});
       break;
     case Op::backward:
     case Op::input_grad:
       visit(Event{EventKind::done_forward, stage, stage, i});
       for (const Link& link : outgoing(stage))
         if (link.gradient)
-          visit(by_message(link) ? Event{EventKind::arrived_backward, stage, link.to, i}
-                                 : Event{EventKind::done_input, link.to, link.to, i});
+          visit(by_message(link, i) ? Event{EventKind::arrived_backward, stage, link.to, i}
+                                    : Event{EventKind::done_input, link.to, link.to, i});
       break;
     case Op::weight_grad:
       for (MicroBatch k = instruction.first(); k <= instruction.last(); k = k.next())

@@ -18,7 +18,8 @@ namespace penstock {
 // A file generators/generate_FAMILY.cc defines and describes each.
 extern const ScheduleGenerator sequential_generator, gpipe_generator, one_f_one_b_generator,
     early_one_f_one_b_generator, interleaved_generator, looped_bfs_generator, zb_h1_generator, zb_h2_generator,
-    zb_auto_generator, zb_v_generator, v_half_generator, v_min_generator, dualpipe_v_generator, forward_only_generator;
+    zb_auto_generator, zb_v_generator, v_half_generator, v_min_generator, dualpipe_v_generator, hanayo_generator,
+    chimera_generator, forward_only_generator;
 
 namespace {
 
@@ -69,9 +70,10 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 2> names_of_
 
 std::span<const ScheduleGenerator> generators() {
   static const std::array table{
-      sequential_generator, gpipe_generator, one_f_one_b_generator, early_one_f_one_b_generator, interleaved_generator,
-      looped_bfs_generator, zb_h1_generator, zb_h2_generator,       zb_auto_generator,           zb_v_generator,
-      v_half_generator,     v_min_generator, dualpipe_v_generator,  forward_only_generator};
+      sequential_generator,  gpipe_generator,      one_f_one_b_generator, early_one_f_one_b_generator,
+      interleaved_generator, looped_bfs_generator, zb_h1_generator,       zb_h2_generator,
+      zb_auto_generator,     zb_v_generator,       v_half_generator,      v_min_generator,
+      dualpipe_v_generator,  hanayo_generator,     chimera_generator,     forward_only_generator};
   return table;
 }
 
@@ -96,6 +98,10 @@ const ScheduleGenerator& find_generator(std::string_view name) {
   for (const ScheduleGenerator& generator : generators()) names.emplace_back(generator.name);
   throw ConfigError(
       say("no schedule is called '", name, "': did you mean '", nearest(name, names), "'? There are ", listed(names)));
+}
+
+bool trains(const ScheduleGenerator& generator) {
+  return generator.single_owner && !generate(generator.name, {.chunks = generator.default_chunks}).is_forward_only();
 }
 
 Schedule generate(std::string_view name, const ScheduleShape& shape, const Tuning& tuning) {

@@ -24,6 +24,8 @@ bool is_schedule_file(const std::string& source);
 /// The generator called `name`. Throws ConfigError, which suggests the nearest name and lists all, if
 /// there is none.
 const ScheduleGenerator& find_generator(std::string_view name);
+/// True if a pipeline can train with the schedules of `generator`: they go backward, and each stage has one owner.
+bool trains(const ScheduleGenerator& generator);
 /// The schedule that the generator `name` makes: compute instructions only, not lowered. Throws ConfigError for an
 /// unknown name, and for a shape or a tuning out of range. `tuning` matters only to generators with
 /// fits_limit.

@@ -36,6 +36,9 @@ struct ScheduleGenerator {
   int default_chunks = 1;
   int min_chunks = 1;
   int max_chunks = 1;
+  /// False: several pipelines share the ranks (Schedule::more_pipelines). It can be validated, simulated, drawn and
+  /// written, but a pipeline cannot execute it, and the planner leaves it out.
+  bool single_owner = true;
   /// The formula of the source for the idle time of a rank on the span, at C = 0, equal stages and m >= 2p; null if the
   /// source states none. The costs are of one stage.
   double (*bubble_time)(const ScheduleShape&, const StageCosts&) = nullptr;

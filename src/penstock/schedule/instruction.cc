@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "penstock/base/error.h"
+
 namespace penstock {
 
 const char* to_string(Op op) {
@@ -59,6 +61,12 @@ bool any_op(const Schedule& schedule, Predicate&& predicate) {
 
 }  // namespace
 
+std::optional<int> Schedule::copy_on(StageId stage, Rank rank) const {
+  for (int pipeline = 0; pipeline < pipeline_count(); ++pipeline)
+    if (placement(pipeline)[stage.index()] == rank) return pipeline;
+  return std::nullopt;
+}
+
 std::vector<int> Schedule::chunks() const {
   std::vector<int> chunks(orders.size(), 0);
   for (const Rank rank : rank_of_stage)
@@ -82,6 +90,20 @@ bool Schedule::is_lowered() const {
 
 bool Schedule::is_forward_only() const {
   return !any_op(*this, [](Op op) { return is_compute(op) && op != Op::forward; });
+}
+
+bool Schedule::completes_gradients(const Instruction& instruction) const {
+  if (instruction.op() != Op::backward && instruction.op() != Op::weight_grad) return false;
+  const auto last = static_cast<std::ptrdiff_t>(instruction.last().index());
+  if (pipeline_of.empty()) return last + 1 == micro_batches;
+  return std::find(pipeline_of.begin() + last + 1, pipeline_of.end(), pipeline_of[instruction.last().index()]) ==
+         pipeline_of.end();
+}
+
+void require_single_owner(const Schedule& schedule, std::string_view what) {
+  require<ScheduleError>(schedule.more_pipelines.empty(), "schedule '", schedule.name, "' has ",
+                         schedule.pipeline_count(), " copies of each stage, but ", what,
+                         " needs one: take a schedule of one pipeline, such as 'hanayo'");
 }
 
 }  // namespace penstock

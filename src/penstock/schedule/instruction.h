@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -132,17 +133,34 @@ InstructionText instruction_text(const Instruction& instruction) noexcept;
 /// One rank's list, in the order of execution.
 using Order = std::vector<Instruction>;
 
-/// The schedule of one step.
+/// The schedule of one step. In most schedules, each stage is on one rank. In a bidirectional one (Chimera), several
+/// pipelines share the ranks: every pipeline has a copy of every stage, and computes some of the micro-batches with it.
 struct Schedule {
   std::string name;                 // free text; from generate(): the name of the generator
   int micro_batches = 0;            // m
-  std::vector<Rank> rank_of_stage;  // size S
+  std::vector<Rank> rank_of_stage;  // size S; with several pipelines: of pipeline 0
   std::vector<Order> orders;        // size p, by rank
+  /// The ranks of the stages of the pipelines 1, 2, ..., each of size S. Empty: there is only pipeline 0.
+  std::vector<std::vector<Rank>> more_pipelines = {};
+  /// Per micro-batch: the pipeline that computes it. Empty if there is only pipeline 0.
+  std::vector<int> pipeline_of = {};
 
   int rank_count() const { return static_cast<int>(orders.size()); }
   int stage_count() const { return static_cast<int>(rank_of_stage.size()); }
+  int pipeline_count() const { return static_cast<int>(1 + more_pipelines.size()); }
+  /// The rank of a stage of which there is one copy.
   Rank rank_of(StageId stage) const { return rank_of_stage[stage.index()]; }
-  std::vector<int> chunks() const;  // the number of stages on each rank
+  /// The rank that computes a micro-batch on a stage.
+  Rank rank_of(StageId stage, MicroBatch i) const {
+    return more_pipelines.empty() ? rank_of(stage) : placement(pipeline_of[i.index()])[stage.index()];
+  }
+  /// The ranks of the stages of a pipeline.
+  const std::vector<Rank>& placement(int pipeline) const {
+    return pipeline == 0 ? rank_of_stage : more_pipelines[static_cast<std::size_t>(pipeline - 1)];
+  }
+  /// The first pipeline with a copy of the stage on the rank; none if there is none.
+  std::optional<int> copy_on(StageId stage, Rank rank) const;
+  std::vector<int> chunks() const;  // the number of stages on each rank; with several pipelines: of pipeline 0
   std::size_t instruction_count() const;
   bool has(Op op) const;
   /// True if there is any instruction besides F, B, I and W, that is, if the schedule is the result of lower().
@@ -150,15 +168,15 @@ struct Schedule {
   /// True if there is no B, I or W: an inference or evaluation pass.
   bool is_forward_only() const;
 
-  /// True for the instruction that completes the gradients of its stage: the B or W of the last micro-batch. Weight
-  /// gradients accumulate in ascending order, which validate() checks.
-  bool completes_gradients(const Instruction& instruction) const {
-    return (instruction.op() == Op::backward || instruction.op() == Op::weight_grad) &&
-           instruction.last().value() + 1 == micro_batches;
-  }
+  /// True for the instruction that completes the gradients of a stage, or of its copy in one of several pipelines: the B
+  /// or W of the last micro-batch. Weight gradients accumulate in ascending order, which validate() checks.
+  bool completes_gradients(const Instruction& instruction) const;
 
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
+
+/// Throws ScheduleError if the schedule has several copies of each stage. `what` needs one: "the executor".
+void require_single_owner(const Schedule& schedule, std::string_view what);
 
 /// The position of an instruction in a schedule.
 struct GridCell {

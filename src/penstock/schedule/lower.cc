@@ -1,6 +1,7 @@
 #include "penstock/schedule/lower.h"
 
 #include "penstock/base/error.h"
+#include "penstock/schedule/violation.h"
 
 namespace penstock {
 namespace {
@@ -18,7 +19,7 @@ Order with_messages(const Schedule& schedule, Rank rank, const Dependencies& dep
     const bool gives_gradient = instruction.op() == Op::backward || instruction.op() == Op::input_grad;
     const auto add = [&](Op op, StageId peer) { lowered.push_back(Instruction::message(op, stage, peer, i)); };
     const auto has_message = [&](const Link& link) {
-      return dependencies.crosses(link) && (forward || (gives_gradient && link.gradient));
+      return dependencies.crosses(link, i) && (forward || (gives_gradient && link.gradient));
     };
     for (const Link& link : forward ? dependencies.incoming(stage) : dependencies.outgoing(stage))
       if (has_message(link)) add(forward ? Op::recv_forward : Op::recv_backward, forward ? link.from : link.to);
@@ -41,21 +42,24 @@ Schedule lower(const Schedule& schedule, const Links& links, const LowerOptions&
       require<ScheduleError>(instruction.stage().value() < schedule.stage_count(), to_string(instruction),
                              " names stage ", instruction.stage().value(), ", but there are ", schedule.stage_count(),
                              " stages");
-  for (StageId s(0); s.value() < schedule.stage_count(); s = s.next())
-    require<ScheduleError>(schedule.rank_of(s).index() < schedule.orders.size(), "stage ", s.value(),
-                           " is given to rank ", schedule.rank_of(s).value(), ", but there are ", schedule.rank_count(),
-                           " ranks");
+  if (const auto violation = bad_placement(schedule)) throw ScheduleError(violation->reason);
   const Dependencies dependencies(schedule, links);
-  Schedule lowered{schedule.name, schedule.micro_batches, schedule.rank_of_stage, {}};
-  const bool updates_at_once = options.step && !options.reduce && !options.norm;
+  Schedule lowered = schedule;
+  lowered.orders.clear();
+  const bool reduces = options.reduce || schedule.pipeline_count() > 1;
+  const bool updates_at_once = options.step && !reduces && !options.norm;
   for (Rank rank(0); rank.value() < schedule.rank_count(); rank = rank.next())
     lowered.orders.push_back(with_messages(schedule, rank, dependencies, updates_at_once));
   if (schedule.is_forward_only()) return lowered;
   const auto add_to_every_stage = [&](Op op) {
     for (StageId s(0); s.value() < schedule.stage_count(); s = s.next())
-      lowered.orders[schedule.rank_of(s).index()].push_back(Instruction::step_wide(op, s));
+      for (int pipeline = 0; pipeline < schedule.pipeline_count(); ++pipeline) {
+        const Rank rank = schedule.placement(pipeline)[s.index()];
+        if (schedule.copy_on(s, rank) == pipeline)
+          lowered.orders[rank.index()].push_back(Instruction::step_wide(op, s));
+      }
   };
-  if (options.reduce) add_to_every_stage(Op::reduce);
+  if (reduces) add_to_every_stage(Op::reduce);
   if (options.norm) add_to_every_stage(Op::norm);
   if (options.step && !updates_at_once) add_to_every_stage(Op::step);
   return lowered;

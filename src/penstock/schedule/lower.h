@@ -6,7 +6,7 @@
 namespace penstock {
 
 struct LowerOptions {
-  bool reduce = false;  // one REDUCE per stage: sums gradients over replicas or ties
+  bool reduce = false;  // one REDUCE per stage: sums gradients over replicas or ties; copies of a stage always have it
   bool norm = false;    // one NORM per stage: for clipping by the global norm
   bool step = true;     // one STEP per stage
 };

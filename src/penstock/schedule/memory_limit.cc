@@ -43,10 +43,11 @@ Peaks peaks_of(const Schedule& schedule, const MemoryLimit& limit, const StageCo
 /// Per rank, the activations of one micro-batch of its largest stage.
 std::vector<double> largest_stages(const Schedule& schedule, const StageCosts& costs) {
   std::vector<double> largest(schedule.orders.size(), 0);
-  for (std::size_t s = 0; s < schedule.rank_of_stage.size(); ++s) {
-    double& of_rank = largest[schedule.rank_of_stage[s].index()];
-    of_rank = std::max(of_rank, value_of_stage(costs.activation_bytes, s));
-  }
+  for (int pipeline = 0; pipeline < schedule.pipeline_count(); ++pipeline)
+    for (std::size_t s = 0; s < schedule.rank_of_stage.size(); ++s) {
+      double& of_rank = largest[schedule.placement(pipeline)[s].index()];
+      of_rank = std::max(of_rank, value_of_stage(costs.activation_bytes, s));
+    }
   return largest;
 }
 
@@ -139,8 +140,9 @@ std::vector<double> peak_activation_bytes(const Schedule& schedule, const StageC
   std::vector<double> peaks(schedule.orders.size(), 0);
   if (schedule.is_forward_only()) return peaks;
   std::vector<std::vector<double>> stages(schedule.orders.size());  // bytes, per rank
-  for (std::size_t s = 0; s < schedule.rank_of_stage.size(); ++s)
-    stages[schedule.rank_of_stage[s].index()].push_back(value_of_stage(costs.activation_bytes, s));
+  for (int pipeline = 0; pipeline < schedule.pipeline_count(); ++pipeline)
+    for (std::size_t s = 0; s < schedule.rank_of_stage.size(); ++s)
+      stages[schedule.placement(pipeline)[s].index()].push_back(value_of_stage(costs.activation_bytes, s));
   const std::vector<LiveContexts> live = live_contexts(schedule, costs.weight_share);
   for (std::size_t rank = 0; rank < peaks.size(); ++rank)
     for (const std::vector<double>& moment : live[rank])
@@ -206,8 +208,13 @@ std::vector<LiveContexts> live_contexts(const Schedule& schedule, double weight_
     int before_w = 0;
   };
   std::vector<std::size_t> chunks(schedule.orders.size(), 0);  // per rank
-  std::vector<std::size_t> chunk;                              // the number of each stage among those of its rank
-  for (const Rank rank : schedule.rank_of_stage) chunk.push_back(chunks[rank.index()]++);
+  std::vector<std::size_t> chunk;  // by pipeline, then stage: the number among those of its rank
+  for (int pipeline = 0; pipeline < schedule.pipeline_count(); ++pipeline)
+    for (const Rank rank : schedule.placement(pipeline)) chunk.push_back(chunks[rank.index()]++);
+  const auto chunk_of = [&](const Instruction& instruction) {
+    const int pipeline = schedule.pipeline_of.empty() ? 0 : schedule.pipeline_of[instruction.micro_batch().index()];
+    return chunk[static_cast<std::size_t>(pipeline) * schedule.rank_of_stage.size() + instruction.stage().index()];
+  };
   std::vector<LiveContexts> live_of_rank;
   for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank) {
     std::vector<Held> held(chunks[rank]);
@@ -215,7 +222,7 @@ std::vector<LiveContexts> live_contexts(const Schedule& schedule, double weight_
     std::set<std::vector<double>> moments;
     for (const Instruction& instruction : schedule.orders[rank]) {
       if (!is_compute(instruction.op())) continue;
-      const std::size_t own = chunk[instruction.stage().index()];
+      const std::size_t own = chunk_of(instruction);
       const int contexts = instruction.micro_batch_count();
       if (instruction.op() == Op::forward) ++held[own].before_i;
       if (instruction.op() == Op::backward || instruction.op() == Op::input_grad) --held[own].before_i;

@@ -61,15 +61,16 @@ std::size_t table_entry(const Instruction& message, const Dependencies& dependen
   return table_entry(*dependencies.lane(link.from, link.to), link.gradient ? Direction::backward : Direction::forward);
 }
 
-ChannelMap::ChannelMap(const Schedule& schedule, const Dependencies& dependencies) {
+ChannelMap::ChannelMap(const Schedule& schedule, const Dependencies& dependencies)
+    : entries_(2 * dependencies.lane_count()), pipeline_of_(schedule.pipeline_of) {
   add_channels(schedule, dependencies);
   const auto m = static_cast<std::size_t>(schedule.micro_batches);
-  std::vector<int> place(number_.size() * m);  // of each message in its channel
+  std::vector<int> place(entries_ * m);  // of each message in its channel
   for (const Order& order : schedule.orders)
     for (const Instruction& instruction : order) {
       if (!is_send(instruction.op())) continue;
       const std::size_t at = table_entry(instruction, dependencies);
-      auto& messages = channels_[number_[at]].messages;
+      auto& messages = channels_[number_of(at, instruction.micro_batch())].messages;
       place[at * m + instruction.micro_batch().index()] = static_cast<int>(messages.size());
       messages.push_back({instruction.stage(), instruction.peer(), instruction.micro_batch()});
     }
@@ -79,7 +80,7 @@ ChannelMap::ChannelMap(const Schedule& schedule, const Dependencies& dependencie
       dependencies.for_each_predecessor(instruction, [&](const Event& event) {
         if (!is_arrival(event)) return;
         const std::size_t at = table_entry_of(event, dependencies);
-        Channel& channel = channels_[number_[at]];
+        Channel& channel = channels_[number_of(at, event.micro_batch)];
         const int message = place[at * m + event.micro_batch.index()];
         const auto take = static_cast<int>(channel.takes.size());
         channel.takes.push_back(message);
@@ -90,16 +91,21 @@ ChannelMap::ChannelMap(const Schedule& schedule, const Dependencies& dependencie
 }
 
 void ChannelMap::add_channels(const Schedule& schedule, const Dependencies& dependencies) {
-  number_.resize(2 * dependencies.lane_count());
+  number_.resize(entries_ * static_cast<std::size_t>(schedule.pipeline_count()));
   std::map<std::tuple<Rank, Rank, Direction>, std::vector<std::size_t>> entries_of;
   const bool forward_only = schedule.is_forward_only();
-  for (std::size_t lane = 0; lane < dependencies.lane_count(); ++lane) {
-    const Link& link = dependencies.link_of_lane(lane);
-    const Rank from = schedule.rank_of(link.from);
-    const Rank to = schedule.rank_of(link.to);
-    entries_of[{from, to, Direction::forward}].push_back(table_entry(lane, Direction::forward));
-    if (link.gradient && !forward_only)
-      entries_of[{to, from, Direction::backward}].push_back(table_entry(lane, Direction::backward));
+  for (int pipeline = 0; pipeline < schedule.pipeline_count(); ++pipeline) {
+    const std::vector<Rank>& ranks = schedule.placement(pipeline);
+    const std::size_t first = static_cast<std::size_t>(pipeline) * entries_;
+    for (std::size_t lane = 0; lane < dependencies.lane_count(); ++lane) {
+      const Link& link = dependencies.link_of_lane(lane);
+      const Rank from = ranks[link.from.index()];
+      const Rank to = ranks[link.to.index()];
+      if (from == to) continue;
+      entries_of[{from, to, Direction::forward}].push_back(first + table_entry(lane, Direction::forward));
+      if (link.gradient && !forward_only)
+        entries_of[{to, from, Direction::backward}].push_back(first + table_entry(lane, Direction::backward));
+    }
   }
   for (const auto& [key, entries] : entries_of) {
     for (const std::size_t entry : entries) number_[entry] = channels_.size();
@@ -108,11 +114,11 @@ void ChannelMap::add_channels(const Schedule& schedule, const Dependencies& depe
 }
 
 std::size_t ChannelMap::number(const Instruction& message, const Dependencies& dependencies) const {
-  return number_[table_entry(message, dependencies)];
+  return number_of(table_entry(message, dependencies), message.micro_batch());
 }
 
 std::size_t ChannelMap::number(const Event& arrival, const Dependencies& dependencies) const {
-  return number_[table_entry_of(arrival, dependencies)];
+  return number_of(table_entry_of(arrival, dependencies), arrival.micro_batch);
 }
 
 Violation deadlock(const Schedule& schedule, const Reach& progress, const Waiting& waiting) {

@@ -36,9 +36,16 @@ class ChannelMap {
 
  private:
   void add_channels(const Schedule& schedule, const Dependencies& dependencies);
+  /// The number in channels() for a table_entry().
+  std::size_t number_of(std::size_t entry, MicroBatch i) const {
+    const auto pipeline = pipeline_of_.empty() ? 0 : static_cast<std::size_t>(pipeline_of_[i.index()]);
+    return number_[pipeline * entries_ + entry];
+  }
 
   std::vector<Channel> channels_;
-  std::vector<std::size_t> number_;  // by table_entry()
+  std::size_t entries_ = 0;          // of a pipeline
+  std::vector<std::size_t> number_;  // by pipeline, then table_entry()
+  std::vector<int> pipeline_of_;     // by micro-batch; empty if there is one pipeline
 };
 
 /// How ranks wait in the replay that came to a halt.

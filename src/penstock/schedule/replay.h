@@ -151,7 +151,7 @@ Reach replay(const Schedule& schedule, const Dependencies& dependencies, Message
         return;
       }
       const bool direct = event.kind == EventKind::done_forward || event.kind == EventKind::done_input;
-      const bool carried = direct && schedule.rank_of(event.stage).index() != rank;
+      const bool carried = direct && schedule.rank_of(event.stage, event.micro_batch).index() != rank;
       ready = std::max(ready, events.time(index) + (carried ? message_time(event.stage, instruction.stage()) : 0));
     });
     return ready;

@@ -94,7 +94,8 @@ Simulation simulate(const Schedule& schedule, const StageCosts& costs, const Sim
   if (auto violation = find_misplaced(schedule)) throw ScheduleError("this schedule cannot run: " + violation->reason);
   const InstructionTimes time_of(costs, schedule);
   const Links links = options.links ? *options.links : links_of(schedule);
-  if (time_of.needs_lowering() && !schedule.is_lowered()) {
+  // Steps wait for the gradients of the other copies of their stage.
+  if ((time_of.needs_lowering() || schedule.pipeline_count() > 1) && !schedule.is_lowered()) {
     const LowerOptions with{.reduce = time_of.reduces()};
     Simulation result = simulate(lower(schedule, links, with), costs, {links, options.keep_slots});
     for (std::vector<Slot>& of_rank : result.slots)
@@ -116,14 +117,16 @@ Simulation simulate(const Schedule& schedule, const StageCosts& costs, const Sim
     RankState& state = ranks[rank.index()];
     if (const double sending = time_of.sending(instruction.stage(), instruction.peer()); sending > 0)
       begin = state.work(begin, sending);
-    double& free = link_is_free[rank.index() * ranks.size() + schedule.rank_of(instruction.peer()).index()];
+    const Rank receiver = schedule.rank_of(instruction.peer(), instruction.micro_batch());
+    double& free = link_is_free[rank.index() * ranks.size() + receiver.index()];
     const double departure = std::max(begin, free);
     free = departure + time_of.message(instruction.stage(), instruction.peer()).gap;
     return departure;
   };
   const auto reduce = [&](Rank rank, std::size_t stage, double end) {
     double& free = replicas_are_free[rank.index()];
-    is_reduced[stage] = free = std::max(end, free) + time_of.reduce(stage);
+    free = std::max(end, free) + time_of.reduce(stage);
+    is_reduced[stage] = std::max(is_reduced[stage], free);
   };
   const auto run = [&](Rank rank, int, const Instruction& instruction, double ready) {
     RankState& state = ranks[rank.index()];

@@ -31,7 +31,7 @@ class ScheduleReader {
     const std::int32_t ranks = header("ranks", no_limit);
     const std::int32_t stages = header("stages", max_stages);
     schedule_.micro_batches = header("micro_batches", no_limit);
-    placement({.ranks = ranks, .stages = stages});
+    placements({.ranks = ranks, .stages = stages});
     // No list is allocated by the numbers of the header: a corrupt file must not exhaust the memory.
     for (std::int32_t rank = 0; rank < ranks; ++rank) schedule_.orders.push_back(order(rank));
     if (at_ != text_.size()) fail(at_, say("trailing text after the last of ", ranks, " ranks"));
@@ -76,13 +76,28 @@ class ScheduleReader {
     return value;
   }
 
-  void placement(Sizes sizes) {
+  /// One line for each pipeline, and if there are several, the pipelines of the micro-batches.
+  void placements(Sizes sizes) {
+    schedule_.rank_of_stage = placement(sizes);
+    while (is_next("rank_of_stage")) schedule_.more_pipelines.push_back(placement(sizes));
+    if (schedule_.more_pipelines.empty()) return;
+    expect("pipeline_of_micro_batch", "expected the header line 'pipeline_of_micro_batch'");
+    for (std::int32_t i = 0; i < schedule_.micro_batches; ++i) {
+      expect(" ", say("expected a space and the pipeline of micro-batch ", i));
+      schedule_.pipeline_of.push_back(number(schedule_.pipeline_count() - 1));
+    }
+    end_line();
+  }
+
+  std::vector<Rank> placement(Sizes sizes) {
+    std::vector<Rank> ranks;
     expect("rank_of_stage", "expected the header line 'rank_of_stage'");
     for (std::int32_t s = 0; s < sizes.stages; ++s) {
       expect(" ", say("expected a space and the rank of stage ", s));
-      schedule_.rank_of_stage.push_back(Rank(number(sizes.ranks - 1)));
+      ranks.push_back(Rank(number(sizes.ranks - 1)));
     }
     end_line();
+    return ranks;
   }
 
   Order order(std::int32_t rank) {
@@ -144,8 +159,10 @@ class ScheduleReader {
     return true;
   }
 
+  bool is_next(std::string_view what) const { return text_.substr(at_, what.size()) == what; }
+
   void expect(std::string_view what, const std::string& error) {
-    if (text_.substr(at_, what.size()) != what) fail(at_, error);
+    if (!is_next(what)) fail(at_, error);
     at_ += what.size();
   }
 
@@ -210,9 +227,11 @@ std::string write_schedule(const Schedule& schedule) {
   std::string text(first_line);
   text += schedule.name.empty() ? "\nname" : "\nname " + schedule.name;
   text += say("\nranks ", schedule.rank_count(), "\nstages ", schedule.stage_count(), "\nmicro_batches ",
-              schedule.micro_batches, "\nrank_of_stage");
-  for (const Rank rank : schedule.rank_of_stage) text += " " + std::to_string(rank.value());
-  text += '\n';
+              schedule.micro_batches, "\n");
+  for (int pipeline = 0; pipeline < schedule.pipeline_count(); ++pipeline)
+    text += say("rank_of_stage ", listed(schedule.placement(pipeline), " ", &Rank::value), "\n");
+  if (!schedule.more_pipelines.empty())
+    text += say("pipeline_of_micro_batch ", listed(schedule.pipeline_of, " "), "\n");
   for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank) {
     text += say("rank ", rank, ":");
     write_order(schedule.orders[rank], text);

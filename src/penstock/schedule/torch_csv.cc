@@ -280,6 +280,7 @@ std::vector<std::string> put_weights_in_order(Schedule& schedule) {
 }  // namespace
 
 std::string write_torch_csv(const Schedule& schedule, const CsvOptions& options) {
+  require_single_owner(schedule, "torch's CSV");
   if (auto violation = find_misplaced(schedule)) throw ScheduleError("no CSV for this schedule: " + violation->reason);
   const auto skip = skip_link(schedule);
   require<ScheduleError>(!skip, "the skip link of ", skip ? to_string(*skip) : "",

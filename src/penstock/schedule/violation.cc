@@ -13,9 +13,8 @@ GridCell cell(std::size_t rank, std::size_t position) {
   return {Rank(static_cast<std::int32_t>(rank)), static_cast<int>(position)};
 }
 
-GridCell end_of(const Schedule& schedule, StageId stage) {
-  const std::size_t rank = schedule.rank_of(stage).index();
-  return cell(rank, schedule.orders[rank].size());
+GridCell end_of(const Schedule& schedule, Rank rank) {
+  return cell(rank.index(), schedule.orders[rank.index()].size());
 }
 
 /// Calls `check(instruction, rank)` for every instruction until it returns the reason of a violation.
@@ -29,22 +28,33 @@ std::optional<Violation> first_violation(const Schedule& schedule, Check&& check
   return std::nullopt;
 }
 
+/// The rank to which `instruction` belongs instead of `rank`; none if it belongs there.
+std::optional<Rank> other_owner(const Schedule& schedule, const Instruction& instruction, Rank rank) {
+  const StageId stage = instruction.stage();
+  if (is_step_wide(instruction.op()) || schedule.more_pipelines.empty())
+    return schedule.copy_on(stage, rank) ? std::nullopt : std::optional(schedule.rank_of(stage));
+  for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
+    if (schedule.rank_of(stage, i) != rank) return schedule.rank_of(stage, i);
+  return std::nullopt;
+}
+
 std::optional<std::string> misplaced(const Schedule& schedule, const Instruction& instruction, Rank rank) {
   const int stages = schedule.stage_count();
   const int m = schedule.micro_batches;
   if (instruction.stage().value() >= stages)
     return say(to_string(instruction), " names stage ", instruction.stage().value(), ", but the stages are 0..",
                stages - 1);
-  if (schedule.rank_of(instruction.stage()) != rank)
-    return say(to_string(instruction), " is on rank ", rank.value(), ", but stage ", instruction.stage().value(),
-               " belongs to rank ", schedule.rank_of(instruction.stage()).value());
   if (instruction.first().value() < 0 || instruction.first() > instruction.last() || instruction.last().value() >= m)
     return say(to_string(instruction), " names a micro-batch that does not exist: they are 0..", m - 1);
+  if (const auto owner = other_owner(schedule, instruction, rank))
+    return say(to_string(instruction), " is on rank ", rank.value(), ", but stage ", instruction.stage().value(),
+               " belongs to rank ", owner->value(),
+               schedule.more_pipelines.empty() || is_step_wide(instruction.op()) ? "" : " for this micro-batch");
   if (!is_message(instruction.op())) return std::nullopt;
   if (instruction.peer().value() >= stages || !faces_peer(instruction))
     return say(to_string(instruction), " has no stage at its other end: stage ", instruction.stage().value(), " of ",
                stages);
-  if (schedule.rank_of(instruction.peer()) == rank)
+  if (schedule.rank_of(instruction.peer(), instruction.micro_batch()) == rank)
     return say(to_string(instruction), " is a message within rank ", rank.value(), ": stages ",
                instruction.stage().value(), " and ", instruction.peer().value(),
                " are on the same rank and need no message");
@@ -95,7 +105,8 @@ std::optional<Violation> missing_compute(const Schedule& schedule, const std::ve
       const std::uint8_t bits = seen[s.index() * m + i.index()];
       const auto lacks = [&](Op op) {
         const std::string instruction = to_string(Instruction::compute(op, s, i));
-        return Violation{say(instruction, " is missing on rank ", schedule.rank_of(s).value()), end_of(schedule, s)};
+        const Rank rank = schedule.rank_of(s, i);
+        return Violation{say(instruction, " is missing on rank ", rank.value()), end_of(schedule, rank)};
       };
       if (!(bits & seen_f)) return lacks(Op::forward);
       if (forward_only || (bits & seen_b)) continue;
@@ -113,11 +124,13 @@ std::optional<Violation> missing_messages(const Schedule& schedule, const Depend
   for (std::size_t lane = 0; lane < dependencies.lane_count(); ++lane) {
     const Link& link = dependencies.link_of_lane(lane);
     for (MicroBatch i(0); i.value() < schedule.micro_batches; i = i.next()) {
+      if (!dependencies.crosses(link, i)) continue;
       const std::uint8_t bits = seen[lane * m + i.index()];
       const auto lacks = [&](Op op, StageId at, StageId peer) {
-        return Violation{say(to_string(Instruction::message(op, at, peer, i)), " is missing on rank ",
-                             schedule.rank_of(at).value(), ": link ", to_string(link), " needs it"),
-                         end_of(schedule, at)};
+        const Rank rank = schedule.rank_of(at, i);
+        return Violation{say(to_string(Instruction::message(op, at, peer, i)), " is missing on rank ", rank.value(),
+                             ": link ", to_string(link), " needs it"),
+                         end_of(schedule, rank)};
       };
       if (!(bits & seen_f)) return lacks(Op::send_forward, link.from, link.to);
       if (!(bits & seen_b)) return lacks(Op::recv_forward, link.to, link.from);
@@ -139,14 +152,15 @@ std::optional<Violation> too_few_messages(const Schedule& schedule, const Depend
   };
   first_violation(schedule, count);
   for (std::size_t lane = 0; lane < sent.size(); ++lane) {
-    if (sent[lane] >= schedule.micro_batches) continue;
     const Link& link = dependencies.link_of_lane(lane);
+    const int needed = dependencies.crossing_count(link);
+    if (sent[lane] >= needed) continue;
     // For a link with most of its messages, missing_messages() names the missing one.
-    if (sent[lane] > 0 && schedule.micro_batches / sent[lane] < 8) continue;
-    return Violation{say("link ", to_string(link), " from rank ", schedule.rank_of(link.from).value(), " to rank ",
-                         schedule.rank_of(link.to).value(), " has ", sent[lane], " SEND_F for ", schedule.micro_batches,
-                         " micro-batches"),
-                     end_of(schedule, link.from)};
+    if (sent[lane] > 0 && needed / sent[lane] < 8) continue;
+    return Violation{
+        say("link ", to_string(link), " from rank ", schedule.rank_of(link.from).value(), " to rank ",
+            schedule.rank_of(link.to).value(), " has ", sent[lane], " SEND_F for ", needed, " micro-batches"),
+        end_of(schedule, schedule.rank_of(link.from))};
   }
   return std::nullopt;
 }
@@ -158,11 +172,26 @@ std::optional<Violation> bad_header(const Schedule& schedule) {
   if (schedule.micro_batches < 1) return Violation{say("m = ", schedule.micro_batches, ": at least 1 is needed"), {}};
   if (stages < 1 || stages > max_stages)
     return Violation{say("there are ", stages, " stages: 1..", max_stages, " are possible"), {}};
-  for (StageId s(0); s.value() < stages; s = s.next())
-    if (schedule.rank_of(s).value() < 0 || schedule.rank_of(s).value() >= schedule.rank_count())
-      return Violation{say("stage ", s.value(), " is given to rank ", schedule.rank_of(s).value(), ", but there are ",
-                           schedule.rank_count(), " ranks"),
-                       {}};
+  return bad_placement(schedule);
+}
+
+std::optional<Violation> bad_placement(const Schedule& schedule) {
+  const auto bad = [](const auto&... parts) { return Violation{say(parts...), {}}; };
+  const auto stages = schedule.rank_of_stage.size();
+  for (int pipeline = 0; pipeline < schedule.pipeline_count(); ++pipeline) {
+    const std::vector<Rank>& ranks = schedule.placement(pipeline);
+    if (ranks.size() != stages) return bad("pipeline ", pipeline, " has ", ranks.size(), " stages, not ", stages);
+    for (std::size_t s = 0; s < stages; ++s)
+      if (ranks[s].value() < 0 || ranks[s].value() >= schedule.rank_count())
+        return bad("stage ", s, " is given to rank ", ranks[s].value(), ", but there are ", schedule.rank_count(),
+                   " ranks");
+  }
+  const std::size_t assigned = schedule.more_pipelines.empty() ? 0 : static_cast<std::size_t>(schedule.micro_batches);
+  if (schedule.pipeline_of.size() != assigned)
+    return bad("the pipelines of ", schedule.pipeline_of.size(), " micro-batches are given, not of ", assigned);
+  for (const int pipeline : schedule.pipeline_of)
+    if (pipeline < 0 || pipeline >= schedule.pipeline_count())
+      return bad("a micro-batch is given to pipeline ", pipeline, ", but there are ", schedule.pipeline_count());
   return std::nullopt;
 }
 
@@ -213,9 +242,10 @@ std::optional<Violation> find_incomplete(const Schedule& schedule, const Depende
   const auto m = static_cast<std::size_t>(schedule.micro_batches);
   std::vector<std::uint8_t> computed(static_cast<std::size_t>(schedule.stage_count()) * m, 0);
   std::vector<std::uint8_t> carried(lowered ? dependencies.lane_count() * m : 0, 0);
-  std::vector<std::uint8_t> ended(static_cast<std::size_t>(schedule.stage_count()), 0);
+  const auto pipelines = static_cast<std::size_t>(schedule.pipeline_count());
+  std::vector<std::uint8_t> ended(static_cast<std::size_t>(schedule.stage_count()) * pipelines, 0);
 
-  const auto note = [&](const Instruction& instruction, Rank) -> std::optional<std::string> {
+  const auto note = [&](const Instruction& instruction, Rank rank) -> std::optional<std::string> {
     const Op op = instruction.op();
     if (is_compute(op)) {
       for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
@@ -224,9 +254,11 @@ std::optional<Violation> find_incomplete(const Schedule& schedule, const Depende
     }
     if (is_step_wide(op)) {
       const auto bit = static_cast<std::uint8_t>(1u << (static_cast<unsigned>(op) - static_cast<unsigned>(Op::reduce)));
-      if (ended[instruction.stage().index()] & bit) return occurs_twice(instruction);
+      const auto copy = static_cast<std::size_t>(schedule.copy_on(instruction.stage(), rank).value());
+      std::uint8_t& seen = ended[instruction.stage().index() * pipelines + copy];
+      if (seen & bit) return occurs_twice(instruction);
       if (forward_only) return say(to_string(instruction), " has no gradients to work on: there is no B");
-      ended[instruction.stage().index()] |= bit;
+      seen |= bit;
       return std::nullopt;
     }
     const Link link = link_of(instruction);
@@ -264,11 +296,13 @@ std::optional<Violation> find_disorder(const Schedule& schedule) {
     std::int32_t forward = -1;
     std::int32_t weight = -1;
   };
-  std::vector<Last> last(static_cast<std::size_t>(schedule.stage_count()));
+  const auto pipelines = static_cast<std::size_t>(schedule.pipeline_count());
+  std::vector<Last> last(static_cast<std::size_t>(schedule.stage_count()) * pipelines);
   return first_violation(schedule, [&](const Instruction& instruction, Rank) -> std::optional<std::string> {
     const bool weight = instruction.op() == Op::backward || instruction.op() == Op::weight_grad;
     if (!weight && instruction.op() != Op::forward) return std::nullopt;
-    Last& of_stage = last[instruction.stage().index()];
+    const int pipeline = pipelines == 1 ? 0 : schedule.pipeline_of[instruction.micro_batch().index()];
+    Last& of_stage = last[instruction.stage().index() * pipelines + static_cast<std::size_t>(pipeline)];
     std::int32_t& before = weight ? of_stage.weight : of_stage.forward;
     if (instruction.first().value() < before)
       return say(to_string(instruction), " comes after micro-batch ", before, ": ",

@@ -18,6 +18,8 @@ struct Violation {
 
 /// A number of micro-batches, stages or ranks that no schedule has.
 std::optional<Violation> bad_header(const Schedule& schedule);
+/// A stage on a rank, or a micro-batch in a pipeline, that does not exist.
+std::optional<Violation> bad_placement(const Schedule& schedule);
 /// The first instruction in the list of rank `rank` that breaks an overlap pair: F, then B or I, with only messages
 /// between.
 std::optional<Violation> broken_pair(const Order& order, std::size_t rank);

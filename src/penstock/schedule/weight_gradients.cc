@@ -143,6 +143,7 @@ int smallest_limit(const Schedule& schedule, const Order& order) {
 void require_fusable(const Schedule& schedule) {
   require<ScheduleError>(!schedule.is_lowered(), "schedule '", schedule.name,
                          "' is lowered already: fuse the result of strip(), then lower it");
+  require_single_owner(schedule, "fusing");
   auto violation = find_misplaced(schedule);
   if (!violation) violation = find_incomplete(schedule, Dependencies(schedule, chain(schedule.stage_count())));
   if (!violation) violation = find_disorder(schedule);

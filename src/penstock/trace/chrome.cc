@@ -180,6 +180,8 @@ Trace read_header(const StrictValue& header) {
                      ", and this Penstock reads format ", trace_format);
   Trace trace;
   trace.schedule = read_schedule(header["schedule"].text());
+  require<DataError>(trace.schedule.more_pipelines.empty(), "the trace's schedule has ",
+                     trace.schedule.pipeline_count(), " copies of each stage, but a pipeline executes one");
   const std::uint64_t replicas = header["replicas"].count();
   require<DataError>(replicas >= 1 && replicas <= 1'000'000, "the trace has ", replicas,
                      " replicas: 1 to 1000000 are possible");

@@ -42,7 +42,7 @@ std::optional<WorldStep> bounded(std::uint64_t number, std::vector<const RankSte
 std::vector<StageId> stages_of(const Schedule& schedule, Rank rank) {
   std::vector<StageId> stages;
   for (StageId stage(0); stage.value() < schedule.stage_count(); stage = stage.next())
-    if (schedule.rank_of(stage) == rank) stages.push_back(stage);
+    if (schedule.copy_on(stage, rank)) stages.push_back(stage);
   return stages;
 }
 

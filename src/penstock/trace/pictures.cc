@@ -140,28 +140,34 @@ using nlohmann::ordered_json;
 ordered_json head(const Simulated& simulated, const StageCosts& costs) {
   const Schedule& schedule = simulated.schedule;
   const Simulation& figures = simulated.simulation;
-  std::vector<std::int32_t> rank_of_stage;
-  for (const Rank rank : schedule.rank_of_stage) rank_of_stage.push_back(rank.value());
+  const auto numbers = [](const std::vector<Rank>& ranks) {
+    std::vector<std::int32_t> list;
+    for (const Rank rank : ranks) list.push_back(rank.value());
+    return list;
+  };
   ordered_json given = {{"forward", costs.forward},         {"input_grad", costs.input_grad},
                         {"weight_grad", costs.weight_grad}, {"update", costs.update},
                         {"message", costs.message},         {"weight_share", costs.weight_share},
                         {"overhead", costs.overhead}};
   if (!costs.weight_grad_fused.empty()) given["weight_grad_fused"] = costs.weight_grad_fused;
   if (!costs.backward.empty()) given["backward"] = costs.backward;
-  return {{"format", "penstock schedule"},
-          {"version", schedule_json_version},
-          {"name", schedule.name},
-          {"ranks", schedule.rank_count()},
-          {"stages", schedule.stage_count()},
-          {"micro_batches", schedule.micro_batches},
-          {"rank_of_stage", rank_of_stage},
-          {"costs", given},
-          {"makespan", figures.makespan},
-          {"span", figures.span},
-          {"bubble_makespan", figures.bubble_makespan},
-          {"bubble_span", figures.bubble_span},
-          {"peak_activations", figures.peak_activations},
-          {"busy", figures.busy}};
+  ordered_json made = {{"format", "penstock schedule"},
+                       {"version", schedule_json_version},
+                       {"name", schedule.name},
+                       {"ranks", schedule.rank_count()},
+                       {"stages", schedule.stage_count()},
+                       {"micro_batches", schedule.micro_batches},
+                       {"rank_of_stage", numbers(schedule.rank_of_stage)},
+                       {"costs", given},
+                       {"makespan", figures.makespan},
+                       {"span", figures.span},
+                       {"bubble_makespan", figures.bubble_makespan},
+                       {"bubble_span", figures.bubble_span},
+                       {"peak_activations", figures.peak_activations},
+                       {"busy", figures.busy}};
+  for (const std::vector<Rank>& ranks : schedule.more_pipelines) made["more_pipelines"].push_back(numbers(ranks));
+  if (!schedule.pipeline_of.empty()) made["pipeline_of_micro_batch"] = schedule.pipeline_of;
+  return made;
 }
 
 ordered_json document(std::size_t rank, const Slot& slot, const std::vector<std::size_t>& needs) {

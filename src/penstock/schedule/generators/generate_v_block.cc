@@ -210,7 +210,7 @@ class ListScheduling {
 /// Repeats the block of each rank m times and then compacts the order by list scheduling: every instruction moves into
 /// idle time before it if its dependencies are met and the rank stays within `memory`.
 Schedule repeat_block(const ScheduleShape& shape, const VPattern& pattern) {
-  Schedule schedule = placed_in_v(shape);
+  Schedule schedule = placed_in_zigzag(shape);
   ListScheduling(shape, pattern).run(schedule);
   return schedule;
 }

@@ -84,7 +84,7 @@ class VOrder {
 };
 
 Schedule from_orders(const ScheduleShape& shape, Order (*order_of)(const ScheduleShape&, Rank)) {
-  Schedule schedule = placed_in_v(shape);
+  Schedule schedule = placed_in_zigzag(shape);
   for (Rank rank(0); rank.value() < shape.ranks; rank = rank.next())
     schedule.orders[rank.index()] = order_of(shape, rank);
   return schedule;

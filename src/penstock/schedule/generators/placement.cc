@@ -12,11 +12,11 @@ Schedule placed_round_robin(const ScheduleShape& shape) {
   return schedule;
 }
 
-Schedule placed_in_v(const ScheduleShape& shape) {
-  Schedule schedule{.name = {}, .micro_batches = shape.micro_batches, .rank_of_stage = {}, .orders = {}};
-  for (int rank = 0; rank < shape.ranks; ++rank) schedule.rank_of_stage.push_back(Rank(rank));
-  for (int rank = shape.ranks - 1; rank >= 0; --rank) schedule.rank_of_stage.push_back(Rank(rank));
-  schedule.orders.resize(static_cast<std::size_t>(shape.ranks));
+Schedule placed_in_zigzag(const ScheduleShape& shape) {
+  Schedule schedule = placed_round_robin(shape);
+  for (int stage = shape.ranks; stage < schedule.stage_count(); ++stage)
+    if (stage / shape.ranks % 2 == 1)
+      schedule.rank_of_stage[static_cast<std::size_t>(stage)] = Rank(shape.ranks - 1 - stage % shape.ranks);
   return schedule;
 }
 

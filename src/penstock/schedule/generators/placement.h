@@ -10,9 +10,9 @@ namespace penstock {
 
 /// A schedule without name and instructions, with stage s on rank s mod p: chunk c of rank r is stage c*p + r.
 Schedule placed_round_robin(const ScheduleShape& shape);
-/// A schedule without name and instructions, with two chunks per rank placed in a V: rank r has the stages r and
-/// 2p-1-r.
-Schedule placed_in_v(const ScheduleShape& shape);
+/// A schedule without name and instructions, with the stages in a zigzag: down the ranks 0..p-1, up again, and so on.
+/// Two chunks make a V: rank r has the stages r and 2p-1-r.
+Schedule placed_in_zigzag(const ScheduleShape& shape);
 
 /// The two chunks of a rank in a V placement. The stages 0..p-1 lead down the ranks, the others up again.
 enum class Leg { down, up };
