@@ -29,4 +29,5 @@ NB_MODULE(_planning, module) {
   penstock::python::bind_schedules(module);
   penstock::python::bind_plans(module);
   penstock::python::bind_accounts(module);
+  penstock::python::bind_fits(module);
 }

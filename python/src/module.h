@@ -21,5 +21,7 @@ void bind_schedules(nanobind::module_& module);
 void bind_plans(nanobind::module_& module);
 /// Accounts of recorded steps.
 void bind_accounts(nanobind::module_& module);
+/// Measured steps, and terms that are fitted to them.
+void bind_fits(nanobind::module_& module);
 
 }  // namespace penstock::python

@@ -4,6 +4,7 @@
 #include <map>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -154,6 +155,28 @@ void construct(Schedule* self, nb::handle source, std::optional<int> ranks, int 
 
 Schedule lowered(const Schedule& schedule) { return schedule.is_lowered() ? schedule : lower(schedule); }
 
+void bind_terms(nb::module_& module) {
+  nb::class_<StepTerms>(module, "StepTerms", "What a whole step adds to the times of its layers.")
+      .def(
+          "__init__",
+          [](StepTerms* self, double slowdown, double send_share, double per_step) {
+            new (self) StepTerms{.slowdown = slowdown, .send_share = send_share, .per_step = per_step};
+          },
+          nb::kw_only(), "slowdown"_a = 0.0, "send_share"_a = 0.0, "per_step"_a = 0.0)
+      .def_ro("slowdown", &StepTerms::slowdown, "F, B, I and W take 1 + slowdown times their costs.")
+      .def_ro("send_share", &StepTerms::send_share, "The share of its time for which a message occupies its sender.")
+      .def_ro("per_step", &StepTerms::per_step, "Added to every step once.")
+      .def("asdict",
+           [](const StepTerms& terms) {
+             return std::map<std::string, double>{
+                 {"slowdown", terms.slowdown}, {"send_share", terms.send_share}, {"per_step", terms.per_step}};
+           })
+      .def("__repr__", [](const StepTerms& terms) {
+        return say("StepTerms(slowdown=", terms.slowdown, ", send_share=", terms.send_share,
+                   ", per_step=", terms.per_step, ")");
+      });
+}
+
 void bind_costs(nb::module_& module) {
   nb::class_<StageCosts> costs(module, "StageCosts",
                                "Times of the stages in any one unit: one number for all stages, or one for each.\n\n"
@@ -162,7 +185,8 @@ void bind_costs(nb::module_& module) {
       "__init__",
       [](StageCosts* self, const PerStage& forward, const PerStage& input_grad, const PerStage& weight_grad,
          const std::optional<PerStage>& backward, const PerStage& update, double message, double message_gap,
-         double weight_share, double overhead, const std::optional<PerStage>& activation_bytes) {
+         double weight_share, double overhead, const std::optional<PerStage>& activation_bytes,
+         const StepTerms* terms) {
         new (self)
             StageCosts{.forward = list_of(forward),
                        .input_grad = list_of(input_grad),
@@ -170,6 +194,7 @@ void bind_costs(nb::module_& module) {
                        .update = list_of(update),
                        .message = message,
                        .message_gap = message_gap,
+                       .terms = terms ? *terms : StepTerms{},
                        .weight_share = weight_share,
                        .overhead = overhead,
                        .backward = backward ? list_of(*backward) : std::vector<double>{},
@@ -177,7 +202,7 @@ void bind_costs(nb::module_& module) {
       },
       nb::kw_only(), "forward"_a = 1.0, "input_grad"_a = 1.0, "weight_grad"_a = 1.0, "backward"_a = nb::none(),
       "update"_a = 0.0, "message"_a = 0.0, "message_gap"_a = 0.0, "weight_share"_a = 0.5, "overhead"_a = 0.0,
-      "activation_bytes"_a = nb::none());
+      "activation_bytes"_a = nb::none(), "terms"_a = nb::none());
   costs.def_ro("forward", &StageCosts::forward)
       .def_ro("input_grad", &StageCosts::input_grad)
       .def_ro("weight_grad", &StageCosts::weight_grad)
@@ -185,6 +210,7 @@ void bind_costs(nb::module_& module) {
       .def_ro("update", &StageCosts::update)
       .def_ro("message", &StageCosts::message)
       .def_ro("message_gap", &StageCosts::message_gap)
+      .def_ro("terms", &StageCosts::terms)
       .def_ro("weight_share", &StageCosts::weight_share)
       .def_ro("overhead", &StageCosts::overhead)
       .def_ro("activation_bytes", &StageCosts::activation_bytes);
@@ -289,6 +315,7 @@ std::optional<MemoryLimit> limit_of(const GivenLimit& limit) {
 }
 
 void bind_schedules(nb::module_& module) {
+  bind_terms(module);
   bind_costs(module);
   bind_simulation(module);
   bind_schedule(module);

@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock import published
 
 ROOT = Path(__file__).resolve().parents[2]
 shapes = {"ranks": st.integers(1, 6), "micro_batches": st.integers(1, 12)}
 
 
-@pytest.mark.parametrize("name", ["penstock", "penstock.comparing", "penstock.grading", "penstock.schedules"])
+@pytest.mark.parametrize("name", ["penstock", "penstock.comparing", "penstock.fitting", "penstock.grading", "penstock.schedules"])
 def test_examples(name):
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0 and result.failed == 0
@@ -143,10 +142,4 @@ def test_the_program():
     assert shown == str(ps.schedule("1f1b", ranks=2, micro_batches=4))
 
 
-def test_published_figures():
-    assert all(abs(row.error) < 0.004 for row in published.table("zero-bubble-5"))
-    rows = published.table("zero-bubble-4")
-    errors = sorted(abs(row.error) for row in rows)
-    assert len(rows) == 48 and errors[24] < 0.03 and errors[-1] < 0.07
-    with pytest.raises(ps.ConfigError, match="zero-bubble-4"):
-        published.table("zero-bubble-3")
+def test_pu

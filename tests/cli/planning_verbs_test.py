@@ -55,7 +55,7 @@ class PlanningVerbs(VerbRuns):
         out = self.output_of("--help")
         verbs = [line.split()[0] for line in out.split("Subcommands:\n")[1].split("\n\n")[0].splitlines()]
         self.assertEqual(verbs, ["train", "evaluate", "infer", "generate", "bench", "schedule", "simulate", "plan",
-                                 "trace", "checkpoint", "tokenize", "launch", "doctor"])
+                                 "fit", "trace", "checkpoint", "tokenize", "launch", "doctor"])
 
 
     def test_examples_of_help_run(self):
@@ -72,8 +72,8 @@ class PlanningVerbs(VerbRuns):
         self.assertRegex(self.output_of("--version"), r"^penstock \d+\.\d+\.\d+\n$")
 
     def test_missing_and_unknown_verbs(self):
-        verbs = ("train, evaluate, infer, generate, bench, schedule, simulate, plan, trace, checkpoint, tokenize, "
-                 "launch, doctor")
+        verbs = ("train, evaluate, infer, generate, bench, schedule, simulate, plan, fit, trace, checkpoint, "
+                 "tokenize, launch, doctor")
         self.assert_refused([], ([], f"which verb? 'penstock' has {verbs}"),
                             (["trace"], "which verb? 'penstock trace' has report, validate, svg"),
                             (["simulte"], f"'simulte': did you mean 'penstock simulate'? The verbs are {verbs}"),

@@ -11,7 +11,9 @@ from penstock._planning import (
     ConfigError,
     DataError,
     Failure,
+    Fit,
     InternalError,
+    MeasuredStep,
     Misuse,
     Plan,
     ScheduleError,
@@ -19,15 +21,18 @@ from penstock._planning import (
     Simulation,
     Slot,
     StageCosts,
+    StepTerms,
 )
 from penstock.comparing import Comparison, compare
+from penstock.fitting import fit
 from penstock.grading import Grade, grade
 from penstock.planning import Planned, Scaling, on_cluster, plan, scaling
 from penstock.schedules import generator, generators, load, policy, schedule, table
 
 __version__ = "0.2.0"
 __all__ = [
-    "Candidate", "Comparison", "ConfigError", "DataError", "Failure", "Grade", "InternalError", "Misuse", "Plan",
-    "Planned", "Scaling", "Schedule", "ScheduleError", "Simulation", "Slot", "StageCosts", "compare", "generator",
-    "generators", "grade", "load", "on_cluster", "plan", "policy", "scaling", "schedule", "table",
+    "Candidate", "Comparison", "ConfigError", "DataError", "Failure", "Fit", "Grade", "InternalError", "MeasuredStep",
+    "Misuse", "Plan", "Planned", "Scaling", "Schedule", "ScheduleError", "Simulation", "Slot", "StageCosts",
+    "StepTerms", "compare", "fit", "generator", "generators", "grade", "load", "on_cluster", "plan", "policy",
+    "scaling", "schedule", "table",
 ]

@@ -85,6 +85,7 @@ int run(CommandLine line) {
   add_schedule_verb(program);
   add_simulate_verb(program);
   add_plan_verb(program);
+  add_fit_verb(program);
   add_trace_verb(program);
   add_checkpoint_verb(program);
   add_tokenize_verb(program);

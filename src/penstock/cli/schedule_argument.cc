@@ -131,6 +131,12 @@ void CostFlags::add_to(CLI::App& verb) {
       ->type_name("SHARE");
   add("--activation-bytes", activation_bytes_, "BYTES[,BYTES...]",
       "the activations of one micro-batch, such as 24MiB: for all stages, or for each; for a --memory-limit in bytes");
+  const auto add_term = [&](const char* flag, std::optional<double>& term, const char* what) {
+    verb.add_option(flag, term, what)->type_name("X")->check(CLI::NonNegativeNumber);
+  };
+  add_term("--slowdown", slowdown_, "F, B, I and W take 1 + X times their costs in a whole step [0]");
+  add_term("--send-share", send_share_, "a message also occupies the rank that sends it, for X times C [0]");
+  add_term("--per-step", per_step_, "time that every step takes in addition, such as data loading [0]");
   add("--cost-file", file_, "FILE", "these costs as JSON; flags go before it (docs/schedule_format.md)");
 }
 
@@ -149,6 +155,8 @@ StageCosts CostFlags::costs() const {
                        " costs, and all messages take the same: pass 1");
   costs.message = message.front();
   costs.weight_share = weight_share_.value_or(costs.weight_share);
+  costs.terms = {slowdown_.value_or(costs.terms.slowdown), send_share_.value_or(costs.terms.send_share),
+                 per_step_.value_or(costs.terms.per_step)};
   if (activation_bytes_) costs.activation_bytes = parse_bytes_list(*activation_bytes_);
   return costs;
 }

@@ -51,8 +51,8 @@ Schedule ready_to_run(const NamedSchedule& named);
 
 class CostFlags {
  public:
-  /// Adds --cost-f, --cost-i, --cost-w, --cost-update, --cost-comm, --weight-share, --activation-bytes and --cost-file.
-  /// `this` must outlive the parsing.
+  /// Adds --cost-f, --cost-i, --cost-w, --cost-update, --cost-comm, --weight-share, --activation-bytes, --slowdown,
+  /// --send-share, --per-step and --cost-file. `this` must outlive the parsing.
   void add_to(CLI::App& verb);
 
   /// The costs of the file, or StageCosts::unit() without one, overridden by the other flags. Throws ConfigError for
@@ -67,6 +67,9 @@ class CostFlags {
   std::optional<std::string> message_;
   std::optional<double> weight_share_;
   std::optional<std::string> activation_bytes_;
+  std::optional<double> slowdown_;
+  std::optional<double> send_share_;
+  std::optional<double> per_step_;
   std::optional<std::string> file_;
 };
 

@@ -132,7 +132,7 @@ LayerCosts read_layer_costs(std::string_view text) {
   root.require_version(layer_costs_key, layer_costs_version, ": docs/cost_file.md describes the format");
   root.require_members({layer_costs_key, "time_unit", "ranks", "samples", "micro_batch_size", "micro_batches", "link",
                         "weight_share", "word_overhead", "spread", "cache_bytes", "memory_cap_bytes", "contention",
-                        "first_stage_splits", "kernels", "layers"});
+                        "first_stage_splits", "slowdown", "send_share", "per_step", "kernels", "layers"});
   LayerCosts costs;
   costs.time_unit = name(root["time_unit"]);
   costs.ranks = static_cast<int>(root["ranks"].whole(1, most_ranks));
@@ -149,6 +149,9 @@ LayerCosts read_layer_costs(std::string_view text) {
   if (root.has("memory_cap_bytes")) costs.memory_cap_bytes = bytes(root["memory_cap_bytes"]);
   if (root.has("contention")) costs.slowdown_under_load = slowdown_under_load(root["contention"]);
   if (root.has("first_stage_splits")) costs.first_stage_splits = root["first_stage_splits"].boolean();
+  if (root.has("slowdown")) costs.terms.slowdown = time(root["slowdown"]);
+  if (root.has("send_share")) costs.terms.send_share = time(root["send_share"]);
+  if (root.has("per_step")) costs.terms.per_step = time(root["per_step"]);
   if (root.has("kernels")) costs.kernels = root["kernels"].lines();
   costs.layers = read_layers(root["layers"]);
   return costs;
@@ -173,6 +176,9 @@ std::string write_layer_costs(const LayerCosts& costs) {
   if (costs.memory_cap_bytes) document["memory_cap_bytes"] = whole(*costs.memory_cap_bytes);
   if (costs.slowdown_under_load != 1) document["contention"] = costs.slowdown_under_load;
   if (!costs.first_stage_splits) document["first_stage_splits"] = false;
+  if (costs.terms.slowdown != 0) document["slowdown"] = costs.terms.slowdown;
+  if (costs.terms.send_share != 0) document["send_share"] = costs.terms.send_share;
+  if (costs.terms.per_step != 0) document["per_step"] = costs.terms.per_step;
   if (!costs.kernels.empty()) document["kernels"] = lines_of(costs.kernels);
   document["layers"] = ordered_json::array();
   for (const LayerCost& layer : costs.layers) {

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "penstock/schedule/stage_costs.h"
+
 namespace penstock {
 
 /// More micro-batches than any file of this module may name: a plan of them would not fit into memory.
@@ -65,6 +67,7 @@ struct LayerCosts {
   double slowdown_under_load = 1;
   /// False: the I of the first stage takes no time, and its W takes as long as B. torch.distributed.pipelining does so.
   bool first_stage_splits = true;
+  StepTerms terms = {};  // what a whole step adds to the layers' times; fit_terms() finds them
   /// The selection of kernels that were timed, in the format of PipelineOptions::kernel_selection. The planner copies
   /// it into the plan. Empty: the default kernels.
   std::string kernels = {};

@@ -8,6 +8,7 @@ namespace penstock {
 LayerSums::LayerSums(const LayerCosts& costs, int micro_batches, const Site& site)
     : weight_share_(costs.weight_share),
       instruction_overhead_(costs.instruction_overhead),
+      terms_(costs.terms),
       cache_bytes_(costs.cache_bytes),
       ranks_(costs.ranks),
       micro_batches_(micro_batches),
@@ -85,6 +86,7 @@ StageCosts stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_s
                    .input_grad = {},
                    .weight_grad = {},
                    .update = {0},
+                   .terms = sums.terms(),
                    .weight_share = sums.weight_share(),
                    .overhead = sums.instruction_overhead()};
   std::vector<double> reduce;
@@ -209,6 +211,7 @@ LayerCosts calibrated(const LayerCosts& costs, const MeasuredRun& run) {
   fitted.micro_batch_size = 1;
   fitted.micro_batches = {m};
   fitted.instruction_overhead = 0;  // the measured times include it
+  fitted.terms.slowdown = 0;        // and this
   fitted.cache_bytes = 0;           // they also include the savings of the cache
   const auto measured_size = static_cast<double>(costs.micro_batch_size);
   const double mean = static_cast<double>(costs.samples) / m / measured_size;

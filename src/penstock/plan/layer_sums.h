@@ -57,6 +57,7 @@ class LayerSums {
   double parameter_bytes(LayerRange range) const { return sum(parameter_bytes_, range); }
   double weight_share() const { return weight_share_; }
   double instruction_overhead() const { return instruction_overhead_; }
+  const StepTerms& terms() const { return terms_; }
   bool has_cache() const { return cache_bytes_ > 0; }
   /// StageCosts::forward_cache_saving and the like for a stage with the layers `range`; 0 without a cache.
   double forward_cache_saving(LayerRange range) const {
@@ -100,6 +101,7 @@ class LayerSums {
   std::vector<double> boundary_bytes_;  // before each layer, and after the last one
   double weight_share_;
   double instruction_overhead_;
+  StepTerms terms_;
   double cache_bytes_;
   int ranks_;
   int micro_batches_;

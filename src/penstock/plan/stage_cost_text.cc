@@ -41,7 +41,7 @@ StageCosts read_stage_costs(std::string_view text) {
   root.require_version(stage_costs_key, stage_costs_version,
                        ": docs/schedule_format.md describes the format of costs per stage");
   root.require_members({stage_costs_key, "forward", "input_grad", "weight_grad", "update", "message", "weight_share",
-                        "weight_grad_fused", "backward", "activation_bytes"});
+                        "weight_grad_fused", "backward", "activation_bytes", "slowdown", "send_share", "per_step"});
   StageCosts costs;
   costs.forward = list_of(root, "forward");
   costs.input_grad = list_of(root, "input_grad");
@@ -52,6 +52,9 @@ StageCosts read_stage_costs(std::string_view text) {
   if (root.has("weight_grad_fused")) costs.weight_grad_fused = list_of(root, "weight_grad_fused");
   if (root.has("backward")) costs.backward = list_of(root, "backward");
   if (root.has("activation_bytes")) costs.activation_bytes = list_of(root, "activation_bytes");
+  if (root.has("slowdown")) costs.terms.slowdown = root["slowdown"].amount();
+  if (root.has("send_share")) costs.terms.send_share = root["send_share"].amount();
+  if (root.has("per_step")) costs.terms.per_step = root["per_step"].amount();
   return costs;
 }
 

@@ -1,0 +1,3 @@
+from penstock.published import main
+
+main()
