@@ -9,7 +9,6 @@
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "penstock/plan/candidates.h"
-#include "penstock/plan/plan_report.h"
 #include "penstock/plan/settings.h"
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/schedule.h"
@@ -169,9 +168,10 @@ std::string change_that_fits(const LayerCosts& costs, const PlanConstraints& con
     with.time_limit_s = enough_s;
     if (with.recompute == constraints.recompute && with.shards_optimizer == constraints.shards_optimizer) continue;
     try {
-      const Planned planned = make_plan_or_throw(costs, with, /*says_what_fits=*/false);
+      const Candidate fitting = make_plan_or_throw(costs, with, /*says_what_fits=*/false).candidates.front();
       return say("with ", recompute ? "recompute" : "", recompute && shards ? " and " : "",
-                 shards ? "a sharded optimiser" : "", " ", describe(planned.candidates.front()), " fits");
+                 shards ? "a sharded optimiser" : "", " '", fitting.schedule, "' with p = ", fitting.ranks,
+                 ", d = ", fitting.replicas, ", m = ", fitting.micro_batches, " fits");
     } catch (const ScheduleError&) {
       continue;
     }
