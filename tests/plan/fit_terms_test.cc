@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "penstock/base/error.h"
 #include "penstock/plan/measured_runs.h"
 #include "penstock/schedule/generate.h"
