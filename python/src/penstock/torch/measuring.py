@@ -82,7 +82,7 @@ def measure(blocks: Union[torch.nn.Module, Iterable[torch.nn.Module]], sample: t
     costs = Costs({"penstock_layer_costs": 1, "time_unit": "ms", "ranks": ranks, "samples": samples,
                    "micro_batch_size": size, "link": {"bytes_per_unit": bytes_per_ms, "latency": latency_ms},
                    "weight_share": 1, "first_stage_splits": False, "layers": rows})
-    costs.spread = {name: max(map(_spread, times.values())) for name, times in zip(names, times)}
+    costs.spread = {name: max(map(_spread, of_layer.values())) for name, of_layer in zip(names, times)}
     return costs
 
 
@@ -133,7 +133,7 @@ class _Chain:
                     i, "input_grad", partial(stage_backward_input, [outputs[i]], [gradient], [inputs[i]], iter(weights)))
                 weight_gradients.append(partial(stage_backward_weight, iter(weights), groups))
             else:  # the input of the network, or of what has no parameters before it: no I
-                self._timed(i, "input_grad", lambda: None)
+                self.times[i].setdefault("input_grad", []).append(0.0)
                 weight_gradients.append(self._backward(inputs[i], outputs[i], gradient))
         for i, work in zip(reversed(range(len(outputs))), weight_gradients):
             self._timed(i, "weight_grad", work)
