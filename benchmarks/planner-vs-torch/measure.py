@@ -77,6 +77,21 @@ def quieter(values, shares):
     return [values[i] for i in order[:(len(order) + 1) // 2]]
 
 
+def overhead(rank, p, latency):
+    """The time of an instruction of torch's runtime beside its layers, in ms: of a step with next to none."""
+    m, times = 8, []
+    runtime = ps.torch.runtime(ps.schedule("1f1b", ranks=p, micro_batches=m),
+                               [torch.nn.Linear(8, 8) for _ in range(p)], mean_square)
+    batch = torch.randn(m, 8)
+    for _ in range(12):
+        torch.distributed.barrier()
+        begin = time.perf_counter()
+        runtime.step(*((batch,) if rank == 0 else ()), **({"target": batch, "losses": []} if rank == p - 1 else {}))
+        torch.distributed.barrier()
+        times.append(1e3 * (time.perf_counter() - begin))
+    return max(0.0, statistics.median(times[2:]) / (2 * (m + p - 1)) - latency)
+
+
 def medians(measured):
     """The median of each time of each layer."""
     costs = dict(measured[0])
@@ -94,11 +109,12 @@ def work(rank, meeting, arguments, results):
     sample, target = torch.randn(ROWS, TOKENS, WIDTH), torch.randn(m * ROWS, TOKENS, WIDTH)
     batch = torch.randn(m * ROWS, TOKENS, WIDTH)
     latency, bandwidth = link(rank) if rank < 2 else (0, 1)
+    per_instruction = overhead(rank, p, latency)
     layers = blocks()
 
     def measured(repeats):
         return ps.torch.measure(layers, sample, samples=m * ROWS, ranks=p, repeats=repeats, busy=p,
-                                latency_ms=latency, bytes_per_ms=bandwidth)
+                                latency_ms=latency, bytes_per_ms=bandwidth, overhead_ms=per_instruction)
 
     torch.distributed.barrier()
     first = [measured(5) if rank == 0 else None]

@@ -14,7 +14,7 @@ def costs(**changes):
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"])
-@pytest.mark.parametrize("changes", [{}, {"first_stage_splits": False},
+@pytest.mark.parametrize("changes", [{}, {"first_stage_splits": False, "word_overhead": 0.5},
                                      {"link": {"bytes_per_unit": 16, "latency": 0.25}}])
 def test_with_a_core_each_it_is_the_plan(schedule, changes):
     given = costs(**changes)

@@ -26,14 +26,15 @@ def shared_makespan(plan: Plan, costs: Mapping[str, Any], *, cores: int, busy: i
         raise ConfigError(f"cores = {cores}, busy = {busy}: both are at least 1")
     made, p = plan.schedule, plan.schedule.ranks
     alone = min(1.0, cores / busy)  # of the measured time, what an instruction takes on a core of its own
+    overhead = costs.get("word_overhead", 0.0)
     layers = {layer["name"]: layer for layer in costs["layers"]}
 
     def sums(key: str) -> list[float]:
-        return [alone * sum(layers[name][key] for name in stage) for stage in plan.stages]
+        return [alone * (overhead + sum(layers[name][key] for name in stage)) for stage in plan.stages]
 
     times = {"F": sums("forward"), "I": sums("input_grad"), "W": sums("weight_grad"), "B": sums("backward")}
     if not costs.get("first_stage_splits", True):
-        times["I"][0], times["W"][0] = 0.0, times["B"][0]
+        times["I"][0], times["W"][0] = alone * overhead, times["B"][0]
     link, owner, last = costs["link"], made.rank_of_stage, made.stages - 1
 
     def message(stage: int, other: int) -> float:

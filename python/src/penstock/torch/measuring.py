@@ -26,7 +26,7 @@ class Costs(dict[str, Any]):
 
 def measure(blocks: Union[torch.nn.Module, Iterable[torch.nn.Module]], sample: torch.Tensor, *, samples: int,
             ranks: int = 2, repeats: int = 7, busy: int = 1, bytes_per_ms: float = 1e6, latency_ms: float = 0.02,
-            optimizer_values: int = 2) -> Costs:
+            overhead_ms: float = 0.0, optimizer_values: int = 2) -> Costs:
     """Times forward, I, W and B of each layer in its place, and the bytes that it holds and passes on.
 
     The layers of a rank (of `ranks` equal parts) run one after the other, forward and then backward, so that each finds
@@ -48,6 +48,8 @@ def measure(blocks: Union[torch.nn.Module, Iterable[torch.nn.Module]], sample: t
         Processes that compute at the same time: the ranks that share this machine, which slow each other down.
     bytes_per_ms, latency_ms
         Of a message between ranks.
+    overhead_ms
+        Of each F, B, I and W beside its layers: torch's runtime prepares it and posts its messages.
     optimizer_values
         Numbers that the optimiser keeps for each parameter: 2 for Adam.
 
@@ -81,7 +83,7 @@ def measure(blocks: Union[torch.nn.Module, Iterable[torch.nn.Module]], sample: t
         times += chain.times
     costs = Costs({"penstock_layer_costs": 1, "time_unit": "ms", "ranks": ranks, "samples": samples,
                    "micro_batch_size": size, "link": {"bytes_per_unit": bytes_per_ms, "latency": latency_ms},
-                   "weight_share": 1, "first_stage_splits": False, "layers": rows})
+                   "weight_share": 1, "word_overhead": overhead_ms, "first_stage_splits": False, "layers": rows})
     costs.spread = {name: max(map(_spread, of_layer.values())) for name, of_layer in zip(names, times)}
     return costs
 
