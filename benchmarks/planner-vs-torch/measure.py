@@ -95,7 +95,7 @@ def overhead(rank, p, latency):
 def medians(measured):
     """The median of each time of each layer."""
     costs = dict(measured[0])
-    costs["layers"] = [{key: value if isinstance(value, str) else statistics.median(m["layers"][i][key] for m in measured)
+    costs["layers"] = [{key: value if key == "name" else statistics.median(m["layers"][i][key] for m in measured)
                         for key, value in layer.items()} for i, layer in enumerate(costs["layers"])]
     for layer in costs["layers"]:
         layer.update({key: int(layer[key]) for key in layer if key.endswith("_bytes")})

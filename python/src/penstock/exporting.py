@@ -42,16 +42,16 @@ def to_megatron(plan: Plan, *, letter: Letter = letter_of) -> str:
     made, p = _without_recompute(plan), plan.schedule.ranks
     looped = [stage % p for stage in range(made.stages)]
     if list(made.rank_of_stage) != looped or made.stages % p != 0:
-        raise ScheduleError(f"stages of {made.name} are on ranks {list(made.rank_of_stage)}, and Megatron-LM puts stage "
-                            "s on rank s mod p: plan with schedules=['1f1b', 'interleaved']")
+        raise ScheduleError(f"stages of {made.name} are on ranks {list(made.rank_of_stage)}, and Megatron-LM puts "
+                            "stage s on rank s mod p: plan with schedules=['1f1b', 'interleaved']")
     name = "1f1b" if made.stages == p else "interleaved"
     if not _is(made, name):
         raise ScheduleError(f"Megatron-LM runs {name} on {p} ranks with {made.stages} stages, and this schedule is "
-                            f"{made.name or 'another one'} with weight_gradients = '{plan.weight_gradients}': plan with "
-                            "schedules=['1f1b', 'interleaved'], weight_gradients='stream'")
+                            f"{made.name or 'another one'} with weight_gradients = '{plan.weight_gradients}': plan "
+                            "with schedules=['1f1b', 'interleaved'], weight_gradients='stream'")
     if name == "interleaved" and made.micro_batches % p != 0:
-        raise ScheduleError(f"{made.micro_batches} micro-batches on {p} ranks: for interleaved stages Megatron-LM needs "
-                            f"a multiple of {p}")
+        raise ScheduleError(f"{made.micro_batches} micro-batches on {p} ranks: for interleaved stages Megatron-LM "
+                            f"needs a multiple of {p}")
     stages = ["".join(letter(layer) for layer in stage) for stage in plan.stages]
     stages[0] = "E" + stages[0].lstrip("E")
     stages[-1] = stages[-1].rstrip("L") + "L"
@@ -72,7 +72,8 @@ def _without_recompute(plan: Plan) -> _planning.Schedule:
 def _is(made: _planning.Schedule, name: str) -> bool:
     chunks = None if made.stages == made.ranks else made.stages // made.ranks
     try:
-        return made.strip().orders == _planning.generate(name, made.ranks, made.micro_batches, chunks, None, None).orders
+        known = _planning.generate(name, made.ranks, made.micro_batches, chunks, None, None)
+        return made.strip().orders == known.orders
     except _planning.Misuse:
         return False
 
@@ -108,8 +109,8 @@ def to_torchtitan(plan: Plan, *, csv: Optional[str] = None, micro_batch_size: in
     ranks = list(made.rank_of_stage)
     is_v = ranks == [*range(p), *reversed(range(p))]
     if ranks != [stage % p for stage in range(made.stages)] and not is_v:
-        raise ScheduleError(f"stages of {made.name} are on ranks {ranks}, and torchtitan puts stage s on rank s mod p, or "
-                            "two stages per rank in a V")
+        raise ScheduleError(f"stages of {made.name} are on ranks {ranks}, and torchtitan puts stage s on rank s mod p, "
+                            "or two stages per rank in a V")
     named = TITAN_NAMES.get(made.name)
     if csv is None and (named is None or not _is(made, made.name)):
         raise ConfigError(f"torchtitan has no schedule {made.name!r}: pass csv=, the path at which it shall find it")

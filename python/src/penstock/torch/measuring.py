@@ -131,8 +131,8 @@ class _Chain:
         for i in reversed(range(len(outputs))):
             weights = list(self.modules[i].parameters())
             if inputs[i].requires_grad:
-                (gradient,), groups = self._timed(
-                    i, "input_grad", partial(stage_backward_input, [outputs[i]], [gradient], [inputs[i]], iter(weights)))
+                split = partial(stage_backward_input, [outputs[i]], [gradient], [inputs[i]], iter(weights))
+                (gradient,), groups = self._timed(i, "input_grad", split)
                 weight_gradients.append(partial(stage_backward_weight, iter(weights), groups))
             else:  # the input of the network, or of what has no parameters before it: no I
                 self.times[i].setdefault("input_grad", []).append(0.0)

@@ -77,7 +77,8 @@ def runtime(source: Union[Plan, Schedule], stages: Sequence[Union[PipelineStage,
         own = [PipelineStage(module, stage, made.stages, torch.device(device), group=group)
                for stage, module in enumerate(modules) if made.rank_of_stage[stage] == mine]
     if not own:
-        raise ScheduleError(f"rank {mine} has no stage in a schedule of {made.ranks} ranks: start {made.ranks} processes")
+        raise ScheduleError(f"rank {mine} has no stage in a schedule of {made.ranks} ranks: start {made.ranks} "
+                            "processes")
     if own[0].group_size != made.ranks:
         raise ConfigError(f"a schedule of {made.ranks} ranks in a process group of {own[0].group_size}: start "
                           f"{made.ranks} processes, or plan with ranks={own[0].group_size}")
