@@ -22,6 +22,11 @@ def test_examples(name):
     assert result.attempted > 0 and result.failed == 0
 
 
+def test_the_page_about_schedules_from_papers():
+    result = doctest.testfile(str(ROOT / "python/docs/schedules_from_papers.md"), module_relative=False)
+    assert result.attempted > 0 and result.failed == 0
+
+
 def test_several_pipelines_follow_from_the_instructions():
     chimera = ps.schedule("chimera", ranks=4, micro_batches=5)
     by_hand = ps.schedule(chimera.orders, micro_batches=5).check()
