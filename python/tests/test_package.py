@@ -145,6 +145,3 @@ def test_the_program():
                "--micro-batches", "4"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert shown == str(ps.schedule("1f1b", ranks=2, micro_batches=4))
-
-
-def test_pu
