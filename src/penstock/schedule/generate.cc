@@ -89,7 +89,7 @@ const ScheduleGenerator* known_generator(std::string_view name) {
 bool is_schedule_file(const std::string& source) {
   if (known_generator(source)) return false;
   std::error_code ignored;  // a path that cannot be examined is not there
-  return source.find_first_of("/.") != std::string::npos || std::filesystem::exists(source, ignored);
+  return source == "-" || source.find_first_of("/.") != std::string::npos || std::filesystem::exists(source, ignored);
 }
 
 const ScheduleGenerator& find_generator(std::string_view name) {

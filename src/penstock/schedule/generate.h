@@ -19,7 +19,7 @@ std::span<const ScheduleGenerator> generators();
 /// ("Interleaved1F1B"), and case, '-' and '_' do not count: "ZB-H1", "zb_h1".
 const ScheduleGenerator* known_generator(std::string_view name);
 /// Whether `source`, a user's name of a schedule, is the path of a file and not the name of a generator: no
-/// generator has this name, and it contains a '/' or '.' or there is such a file.
+/// generator has this name, and it contains a '/' or '.', is "-" (standard input) or there is such a file.
 bool is_schedule_file(const std::string& source);
 /// The generator called `name`. Throws ConfigError, which suggests the nearest name and lists all, if
 /// there is none.

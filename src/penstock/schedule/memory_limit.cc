@@ -87,10 +87,10 @@ void require_within(const Schedule& schedule, const MemoryLimit& limit, const St
   if (is_within(schedule, limit, costs, peaks)) return;
   const FullestRank fullest = fullest_rank(schedule, limit, peaks);
   const std::string way_out =
-      say("set a limit of ", to_string(needed(fullest, limit)), " or more, or take another schedule");
+      say("set a limit of ", readable(needed(fullest, limit)), " or more, or take another schedule");
   if (is_in_bytes(limit))
-    throw ConfigError(say("a memory limit of ", to_string(limit), " per rank is less than the ",
-                          to_string(needed(fullest, limit)), " of activations that schedule '", schedule.name,
+    throw ConfigError(say("a memory limit of ", readable(limit), " per rank is less than the ",
+                          readable(needed(fullest, limit)), " of activations that schedule '", schedule.name,
                           "' holds on rank ", fullest.rank, ": ", way_out));
   throw ConfigError(say("a memory limit of ", to_string(limit), " (times 1F1B's ", of_1f1b(schedule),
                         " micro-batches) lets rank ", fullest.rank, " hold ",
@@ -120,6 +120,13 @@ MemoryLimit parse_memory_limit(std::string_view text) {
 std::string to_string(const MemoryLimit& limit) {
   if (const auto* in_bytes = std::get_if<BytesPerRank>(&limit)) return bytes_text(in_bytes->bytes);
   return say(std::get<TimesOf1F1B>(limit).times);
+}
+
+std::string readable(const MemoryLimit& limit) {
+  constexpr std::int64_t mebibyte = 1 << 20;
+  const auto* in_bytes = std::get_if<BytesPerRank>(&limit);
+  if (!in_bytes || in_bytes->bytes < mebibyte || in_bytes->bytes % mebibyte == 0) return to_string(limit);
+  return say(to_string(limit), " (", fixed(static_cast<double>(in_bytes->bytes) / mebibyte, 1), "MiB)");
 }
 
 void require_memory_limit(const MemoryLimit& limit, const StageCosts& costs) {

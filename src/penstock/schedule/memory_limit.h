@@ -39,6 +39,9 @@ MemoryLimit parse_memory_limit(std::string_view text);
 /// "1.5" or "512MiB". parse_memory_limit(to_string(x)) == x, but for digits of a multiple after the sixth.
 std::string to_string(const MemoryLimit& limit);
 
+/// The same for messages: "100000000B (95.4MiB)" for bytes that no large unit divides.
+std::string readable(const MemoryLimit& limit);
+
 inline bool is_in_bytes(const MemoryLimit& limit) { return std::holds_alternative<BytesPerRank>(limit); }
 
 /// Throws ConfigError for a limit that is not positive and finite, and for one in bytes if `costs` have no

@@ -12,6 +12,7 @@
 
 #include "penstock/schedule/channel.h"
 #include "penstock/schedule/channels_of.h"
+#include "penstock/schedule/critical_path.h"
 #include "penstock/schedule/dependencies.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/instruction.h"

@@ -90,6 +90,18 @@ Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks
 
 }  // namespace
 
+std::vector<double> peak_activations(const Schedule& schedule, double weight_share) {
+  const Counting counting{weight_share, schedule.is_forward_only()};
+  const std::vector<int> chunks = schedule.chunks();
+  std::vector<double> peaks;
+  for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank) {
+    RankState state;
+    for (const Instruction& instruction : schedule.orders[rank]) count_activations(state, instruction, counting);
+    peaks.push_back(state.peak / std::max(1, chunks[rank]));
+  }
+  return peaks;
+}
+
 Simulation simulate(const Schedule& schedule, const StageCosts& costs, const SimulateOptions& options) {
   if (auto violation = find_misplaced(schedule)) throw ScheduleError("this schedule cannot run: " + violation->reason);
   const InstructionTimes time_of(costs, schedule);

@@ -56,4 +56,8 @@ struct Simulation {
 /// costs that require_costs_fit() refuses.
 Simulation simulate(const Schedule& schedule, const StageCosts& costs, const SimulateOptions& options = {});
 
+/// Simulation::peak_activations of a complete schedule, for this StageCosts::weight_share: the order of each rank
+/// decides about them, and no times.
+std::vector<double> peak_activations(const Schedule& schedule, double weight_share);
+
 }  // namespace penstock

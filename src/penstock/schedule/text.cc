@@ -17,13 +17,27 @@ constexpr std::int32_t version = 1;
 constexpr std::string_view first_line = "penstock schedule 1";
 constexpr std::string_view overlap = "OVERLAP_F_B";
 
-constexpr bool ends_instruction(char c) { return c == ' ' || c == '\n' || c == ';' || c == '(' || c == ')'; }
+constexpr bool ends_instruction(char c) { return std::string_view(" \r\n;()#").find(c) != std::string_view::npos; }
+
+/// The position of the first line of `text` that is neither empty nor a comment.
+std::size_t first_line_of(std::string_view text) {
+  std::size_t at = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t word = text.find_first_not_of(" \r", begin);
+    if (word == std::string_view::npos || (text[word] != '\n' && text[word] != '#')) break;
+    const std::size_t end = text.find('\n', word);
+    begin = end == std::string_view::npos ? text.size() : end + 1;
+    at = begin;
+  }
+  return at;
+}
 
 class ScheduleReader {
  public:
   explicit ScheduleReader(std::string_view text) : text_(text) {}
 
   Schedule read() {
+    at_ = first_line_of(text_);
     require_version();
     expect(first_line, "the first line must be 'penstock schedule 1'");
     end_line();
@@ -45,22 +59,25 @@ class ScheduleReader {
   };
 
   void require_version() const {
-    if (!text_.starts_with(format)) return;
-    const ParsedNumber number = parse_number(text_.substr(format.size()), no_limit);
+    const std::string_view rest = text_.substr(at_);
+    if (!rest.starts_with(format)) return;
+    const ParsedNumber number = parse_number(rest.substr(format.size()), no_limit);
     if (number.value && *number.value != version)
-      fail(format.size(),
+      fail(at_ + format.size(),
            say("the schedule is of version ", *number.value, ", and this Penstock reads version ", version));
   }
 
   std::string name() {
     expect("name", "expected the header line 'name'");
-    if (take('\n')) return {};
-    expect(" ", "expected a space and the name");
+    if (!take(' ')) {
+      end_line();
+      return {};
+    }
     const std::size_t end = text_.find('\n', at_);
-    const std::string_view line = text_.substr(at_, end == std::string_view::npos ? end : end - at_);
-    if (line.empty()) fail(at_, "an empty name is written without a space");
+    std::string_view line = text_.substr(at_, end == std::string_view::npos ? end : end - at_);
+    if (line.ends_with('\r')) line.remove_suffix(1);
     if (const std::size_t bad = line.find('\r'); bad != std::string_view::npos)
-      fail(at_ + bad, "a carriage return: lines end with a line feed only");
+      fail(at_ + bad, "a carriage return within a line");
     at_ += line.size();
     end_line();
     return std::string(line);
@@ -68,7 +85,7 @@ class ScheduleReader {
 
   std::int32_t header(std::string_view key, std::int32_t limit) {
     expect(key, say("expected the header line '", key, "'"));
-    expect(" ", "expected a space");
+    spaces("expected a space");
     const std::size_t begin = at_;
     const std::int32_t value = number(limit);
     if (value < 1) fail(begin, say(key, " must be at least 1"));
@@ -83,7 +100,7 @@ class ScheduleReader {
     if (schedule_.more_pipelines.empty()) return;
     expect("pipeline_of_micro_batch", "expected the header line 'pipeline_of_micro_batch'");
     for (std::int32_t i = 0; i < schedule_.micro_batches; ++i) {
-      expect(" ", say("expected a space and the pipeline of micro-batch ", i));
+      spaces("expected a space and the pipeline of micro-batch " + std::to_string(i));
       schedule_.pipeline_of.push_back(number(schedule_.pipeline_count() - 1));
     }
     end_line();
@@ -93,7 +110,7 @@ class ScheduleReader {
     std::vector<Rank> ranks;
     expect("rank_of_stage", "expected the header line 'rank_of_stage'");
     for (std::int32_t s = 0; s < sizes.stages; ++s) {
-      expect(" ", say("expected a space and the rank of stage ", s));
+      spaces("expected a space and the rank of stage " + std::to_string(s));
       ranks.push_back(Rank(number(sizes.ranks - 1)));
     }
     end_line();
@@ -101,12 +118,13 @@ class ScheduleReader {
   }
 
   Order order(std::int32_t rank) {
-    expect("rank ", say("expected the line of rank ", rank));
+    expect("rank", say("expected the line of rank ", rank));
+    spaces("expected a space and the rank");
     const std::size_t begin = at_;
     if (number(no_limit) != rank) fail(begin, say("expected the line of rank ", rank));
     expect(":", "expected a colon");
     Order order;
-    while (take(' ')) {
+    while (take_spaces() && at_ < text_.size() && text_[at_] != '\r' && text_[at_] != '\n' && text_[at_] != '#') {
       if (take('('))
         overlapping(order);
       else
@@ -166,8 +184,24 @@ class ScheduleReader {
     at_ += what.size();
   }
 
+  bool take_spaces() {
+    const std::size_t begin = at_;
+    while (take(' ')) {
+    }
+    return at_ > begin;
+  }
+  void spaces(const std::string& error) {
+    if (!take_spaces()) fail(at_, error);
+  }
+
+  /// The rest of a line, which may be a comment, and the comments and empty lines after it.
   void end_line() {
-    if (!take('\n')) fail(at_, at_ == text_.size() ? "the text ends within a line" : "expected the end of the line");
+    const std::size_t end = at_;
+    take_spaces();
+    if (at_ < text_.size() && text_[at_] == '#') at_ = std::min(text_.find('\n', at_), text_.size());
+    take('\r');
+    if (!take('\n')) fail(end, at_ == text_.size() ? "the text ends within a line" : "expected the end of the line");
+    at_ += first_line_of(text_.substr(at_));
   }
 
   [[noreturn]] void fail(std::size_t at, const std::string& error) const {
@@ -251,7 +285,7 @@ Instruction parse_instruction(std::string_view instruction) {
 
 Schedule load_schedule(const std::string& path, std::vector<std::string>* notes) {
   const auto read = [&](const std::string& text) {
-    if (text.starts_with("penstock")) return read_schedule(text);
+    if (std::string_view(text).substr(first_line_of(text)).starts_with("penstock")) return read_schedule(text);
     CsvSchedule csv = read_torch_csv(text);
     csv.schedule.name = std::filesystem::path(path).stem().string();
     if (notes) *notes = std::move(csv.notes);

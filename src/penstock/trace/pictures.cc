@@ -8,7 +8,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/json.h"
 #include "penstock/base/text.h"
-#include "penstock/schedule/lower.h"
+#include "penstock/schedule/critical_path.h"
 #include "penstock/trace/account.h"
 #include "penstock/trace/complete_steps.h"
 #include "penstock/trace/timeline.h"
@@ -78,33 +78,6 @@ std::string described(const StageCosts& costs) {
   if (costs.weight_share != StageCosts::unit().weight_share)
     text += say(", weight share = ", shortened(costs.weight_share, 3));
   return text;
-}
-
-/// For each slot, the slots on which it depends, ascending. Slots are numbered over all ranks, rank after rank. The
-/// slot before it on its rank is included only if it depends on it.
-std::vector<std::vector<std::size_t>> needs_of_slots(const Simulated& simulated) {
-  // Without messages, instructions depend directly on the instructions of other ranks, which have slots.
-  const Dependencies dependencies(strip(simulated.schedule), links_of(simulated.schedule));
-  std::vector<std::size_t> producer(dependencies.event_count());
-  std::size_t slot_index = 0;
-  for (const auto& slots : simulated.simulation.slots)
-    for (const Slot& slot : slots) {
-      dependencies.for_each_given(slot.instruction,
-                                  [&](const Event& event) { producer[dependencies.index(event)] = slot_index; });
-      ++slot_index;
-    }
-
-  std::vector<std::vector<std::size_t>> needs;
-  needs.reserve(slot_index);
-  for (const auto& slots : simulated.simulation.slots)
-    for (const Slot& slot : slots) {
-      std::vector<std::size_t>& needed = needs.emplace_back();
-      dependencies.for_each_predecessor(
-          slot.instruction, [&](const Event& event) { needed.push_back(producer[dependencies.index(event)]); });
-      std::sort(needed.begin(), needed.end());
-      needed.erase(std::unique(needed.begin(), needed.end()), needed.end());
-    }
-  return needs;
 }
 
 /// Wide enough that the shortest instruction takes its label, within what a page can show.
@@ -273,16 +246,15 @@ Band measured(const Trace& trace, const Account& account) {
 
 }  // namespace
 
-std::string live_activations(const Schedule& schedule, StageCosts costs) {
+std::string live_activations(const Schedule& schedule, double weight_share) {
   const auto text_of = [](double peak) { return shortened(peak); };
-  const std::vector<double> peaks = simulate(schedule, costs).peak_activations;
-  costs.weight_share = 1;
-  const std::vector<double> until_w = simulate(schedule, costs).peak_activations;
+  const std::vector<double> peaks = peak_activations(schedule, weight_share);
+  const std::vector<double> until_w = peak_activations(schedule, /*weight_share=*/1);
   return say("live activations at most ", listed(peaks, " ", text_of), " per rank, in ", activation_unit,
              until_w == peaks ? "" : "; counted in full until W: " + listed(until_w, " ", text_of));
 }
 
-std::string schedule_svg(const Schedule& schedule, const StageCosts& costs) {
+std::string schedule_svg(const Schedule& schedule, const StageCosts& costs, const PictureOptions& options) {
   const Simulated simulated(schedule, costs);
   require<ConfigError>(simulated.slot_count() <= most_boxes_of_svg, "a picture of ", simulated.slot_count(),
                        " boxes: at most ", most_boxes_of_svg,
@@ -290,6 +262,12 @@ std::string schedule_svg(const Schedule& schedule, const StageCosts& costs) {
   Band band{{}, simulated.simulation.makespan, {}};
   for (Rank rank(0); rank.value() < schedule.rank_count(); rank = rank.next())
     band.rows.push_back(row_of(simulated, rank));
+  if (options.marks_critical_path) {
+    const double zero = first_begin(simulated.simulation);
+    for (const CriticalSlot& one : critical_path(schedule, simulated.simulation))
+      if (one.slot.end > one.slot.begin)
+        band.rows[one.rank.index()].path.push_back({one.slot.begin - zero, one.slot.end - zero});
+  }
   return draw({.title = simulated.title(),
                .facts = {simulated.figures(), described(costs)},
                .bands = {std::move(band)},
@@ -300,7 +278,7 @@ std::string schedule_svg(const Schedule& schedule, const StageCosts& costs) {
 
 std::string schedule_json(const Schedule& schedule, const StageCosts& costs) {
   const Simulated simulated(schedule, costs);
-  const auto needs = needs_of_slots(simulated);
+  const auto needs = needs_of_slots(schedule, simulated.simulation);
   std::string text = "{\n";
   const ordered_json figures = head(simulated, costs);
   for (const auto& [key, value] : figures.items()) text += say("\"", key, "\": ", json_text(value), ",\n");

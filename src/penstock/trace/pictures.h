@@ -22,12 +22,16 @@ inline constexpr const char* activation_unit = "micro-batches of a whole rank";
 
 /// "live activations at most 3 3 3 per rank, in micro-batches of a whole rank": Simulation::peak_activations, as the
 /// pictures show them. If W is separated from I, also the count without a weight share, to which the activation bound
-/// of a schedule refers. Throws like simulate().
-std::string live_activations(const Schedule& schedule, StageCosts costs);
+/// of a schedule refers.
+std::string live_activations(const Schedule& schedule, double weight_share);
+
+struct PictureOptions {
+  bool marks_critical_path = false;  // a red border around each box of critical_path()
+};
 
 /// A picture as SVG text, for documents. Throws like simulate(), and ConfigError for a schedule of more than
 /// `most_boxes_of_svg` instructions.
-std::string schedule_svg(const Schedule& schedule, const StageCosts& costs);
+std::string schedule_svg(const Schedule& schedule, const StageCosts& costs, const PictureOptions& options = {});
 
 /// A self-contained HTML page with zoom and pan, which shows the dependencies of each box. Contains schedule_json()
 /// unchanged. Throws like schedule_svg(), for more than `most_boxes_of_html` instructions.

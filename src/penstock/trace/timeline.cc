@@ -130,13 +130,14 @@ class Drawing {
     }
     add("idle", {idle_colour});
     std::string remark = has_shades ? "lighter: a later stage of its rank" : "";
-    if (has_frames()) remark += say(remark.empty() ? "" : "; ", "framed: may overlap");
+    if (has(&Row::frames)) remark += say(remark.empty() ? "" : "; ", "framed: may overlap");
+    if (has(&Row::path)) remark += say(remark.empty() ? "" : "; ", "red: the critical path");
     if (!remark.empty()) canvas_.text({x, y + 10}, remark, {.size = 12, .colour = quiet});
   }
 
-  bool has_frames() const {
-    return std::any_of(timeline_.bands.begin(), timeline_.bands.end(), [](const Band& band) {
-      return std::any_of(band.rows.begin(), band.rows.end(), [](const Row& row) { return !row.frames.empty(); });
+  bool has(std::vector<TimeSpan> Row::*boxes) const {
+    return std::any_of(timeline_.bands.begin(), timeline_.bands.end(), [&](const Band& band) {
+      return std::any_of(band.rows.begin(), band.rows.end(), [&](const Row& row) { return !(row.*boxes).empty(); });
     });
   }
 
@@ -194,6 +195,9 @@ class Drawing {
     for (const TimeSpan& frame : row.frames)
       canvas_.rectangle({{x_of(frame.begin), y}, x_of(frame.end) - x_of(frame.begin), height},
                         {.fill = "none", .stroke = "#000000", .stroke_width = 2});
+    for (const TimeSpan& box : row.path)
+      canvas_.rectangle({{x_of(box.begin), y}, x_of(box.end) - x_of(box.begin), height},
+                        {.fill = "none", .stroke = "#c62828", .stroke_width = 2});
     if (!row.note.empty()) canvas_.text({right_ + 8, middle + 4}, row.note, {.size = 11, .colour = quiet});
   }
 
@@ -321,7 +325,7 @@ Piece piece_of(const Instruction& instruction, const std::vector<StageId>& stage
 
 Row row_of(std::size_t rank, const std::vector<StageId>& stages) {
   constexpr std::size_t most = 4;  // stages that fit beside the row
-  Row row{say("rank ", rank), stages.size() == 1 ? "stage " : "stages ", {}, {}, {}};
+  Row row{say("rank ", rank), stages.size() == 1 ? "stage " : "stages ", {}, {}, {}, {}};
   row.place += stages.size() > most ? say(stages[0].value(), ",", stages[1].value(), "...", stages.back().value())
                                     : listed(stages, ",", &StageId::value);
   return row;

@@ -117,6 +117,7 @@ struct Row {
   std::string note;   // at the end of the row
   std::vector<Piece> pieces;
   std::vector<TimeSpan> frames;  // drawn around boxes that belong together
+  std::vector<TimeSpan> path;    // boxes of the critical path, with a red border
 };
 
 /// A row without boxes for a rank with these stages.
