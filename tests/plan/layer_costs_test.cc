@@ -91,6 +91,7 @@ TEST(LayerCosts, errors_name_the_member_and_its_possible_values) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"[]", " is not a JSON object"},
       {"{}", R"("penstock_layer_costs": 1 in its one object: docs/cost_file.md describes the format)"},
+      {R"({"penstock_costs": 1})", " has costs of stages, which `penstock simulate --cost-file` takes"},
       {"{", " is not JSON: it breaks off at line 1, column 2; truncated?"},
       {"{\"a\":" + std::string(500, '['), " nests deeper than 8 levels"},
       {"{\"a\":[{}]}", " has an empty object in a list"},
@@ -100,7 +101,7 @@ TEST(LayerCosts, errors_name_the_member_and_its_possible_values) {
       {with("\"ranks\": 2,", ""), " has no member 'ranks'"},
       {with("\"ranks\": 2", "\"ranks\": 2, \"ranks\": 3"), " has the member 'ranks' twice in one object"},
       {with("\"latency\"", "\"delay\""),
-       "'s link has a member 'delay', which is not known; there are bytes_per_unit, "},
+       "'s link has a member 'delay', which is not known (did you mean 'latency'?); there are bytes_per_unit, "},
       {with("\"name\"", "\"nam\""), "layers[0] has a member 'nam'"},
       {with("\"forward\": 1", "\"forward\": -1"), "'s layers[0].forward is -1: a finite number >= 0 is needed"},
       {with("_bytes\": 7", "_bytes\": 7.5"),

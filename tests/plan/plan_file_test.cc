@@ -67,7 +67,8 @@ TEST(PlanFile, errors_name_the_member_and_its_possible_values) {
   const std::vector<std::array<const char*, 3>> cases{
       {"\"penstock_plan\": 1", "\"penstock_plan\": 9", "'s penstock_plan is 9: 1 to 1 is possible"},
       {"\"fused\"", "\"often\"", "'s weight_gradients is 'often': stream, fused and grouped are possible"},
-      {"\"time_unit\"", "\"unit\"", " has a member 'unit', which is not known; there are penstock_plan, costs, "},
+      {"\"time_unit\"", "\"unit\"",
+       " has a member 'unit', which is not known (did you mean 'time_unit'?); there are penstock_plan, costs, "},
       {",\n    [\n      \"layer2\"\n    ]", "", " has layers for 1 stages, and its schedule has 2"},
       {"\"layer2\"", "", "'s stages[1] has no layers"},
       {"0W0-1", "0W0-2", "line 7, column 25: 0W0-2 names micro-batch 2, but there are 2 micro-batches"},

@@ -252,6 +252,32 @@ TEST(Planner, the_smallest_sufficient_cap_is_named) {
   EXPECT_EQ(make_plan(costs, constraints).plan.schedule.name, "sequential");
 }
 
+TEST(Planner, tries_schedules_of_the_user) {
+  const LayerCosts costs = even_layers();
+  const int m = candidate_micro_batches(costs).front();
+  Schedule own = generate("gpipe", {.ranks = costs.ranks, .micro_batches = m});
+  own.name = "own";
+  const auto plan = [&](std::vector<std::string> names, Schedule schedule) {
+    return make_plan(costs, {.schedules = std::move(names),
+                             .own_schedules = {std::move(schedule)},
+                             .weight_gradients = WeightGradients::stream});
+  };
+  const Planned beside = plan({"gpipe"}, lower(own));
+  ASSERT_EQ(beside.candidates.size(), 2u);
+  EXPECT_EQ(beside.candidates[0].prediction, beside.candidates[1].prediction);
+  EXPECT_EQ(beside.candidates[0].stages.size(), static_cast<std::size_t>(costs.ranks));
+  const Planned alone = plan({}, own);
+  ASSERT_EQ(alone.candidates.size(), 1u);
+  EXPECT_EQ(alone.plan.schedule, own);
+  EXPECT_EQ(simulate(own, stage_costs_of(alone.plan, costs)).makespan, alone.plan.prediction.makespan);
+  EXPECT_THROW(plan({}, generate("gpipe", {.ranks = costs.ranks + 1, .micro_batches = m})), ConfigError);
+  EXPECT_THROW(plan({}, generate("gpipe", {.ranks = costs.ranks, .micro_batches = m + 1})), ConfigError);
+  EXPECT_THROW(plan({}, fuse_w(own)), ConfigError);
+  EXPECT_THROW(plan({}, generate("forward-only", {.ranks = costs.ranks, .micro_batches = m})), ConfigError);
+  std::swap(own.orders[0].front(), own.orders[0].back());
+  EXPECT_THROW(plan({}, own), ScheduleError);
+}
+
 TEST(Planner, given_chunks_stay) {
   const Planned planned = make_plan(even_layers(), {.chunks = 2});
   for (const Candidate& candidate : planned.candidates) EXPECT_EQ(candidate.chunks, 2) << candidate.schedule;
@@ -454,6 +480,26 @@ TEST(PlanReport, reports_measured_steps) {
   EXPECT_TRUE(test::says(text, "Chosen: '1f1b' (v = 1, m = 4, weight gradients stream), one of the best of 2 tried: ",
                          "60.000 ms predicted", "measured in interleaved runs: 61.250 ms; of 'gpipe'", " 62.000 ms. "))
       << text;
+}
+
+TEST(PlanReport, reports_simpler_candidates_within_noise) {
+  Planned planned =
+      make_plan(even_layers(), {.schedules = {"1f1b", "gpipe"}, .weight_gradients = WeightGradients::stream});
+  EXPECT_FALSE(test::says(explanation(planned), "Within noise"));
+  planned.candidates[0].chunks = 2;
+  planned.candidates[1].prediction.makespan = 1.01 * planned.candidates[0].prediction.makespan;
+  EXPECT_TRUE(test::says(explanation(planned), "Within noise (2.0 %): the simpler 'gpipe'", "1.0 % longer"));
+  planned.candidates[1].prediction.makespan *= 1.02;
+  EXPECT_FALSE(test::says(explanation(planned), "Within noise"));
+}
+
+TEST(PlanReport, asks_for_a_cap_if_memory_is_beyond_any_device) {
+  Planned planned = make_plan(even_layers(), {.schedules = {"1f1b"}});
+  EXPECT_FALSE(test::says(explanation(planned), "--memory-cap"));
+  planned.candidates.front().prediction.memory_bytes.front() = 541e9;
+  EXPECT_TRUE(test::says(explanation(planned), "541.00 GB", "--memory-cap 80GB"));
+  planned.has_memory_cap = true;
+  EXPECT_FALSE(test::says(explanation(planned), "--memory-cap"));
 }
 
 // zb-auto has candidates with several memory limits, whose rows once differed in their times only.

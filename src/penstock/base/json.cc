@@ -141,8 +141,8 @@ void StrictValue::require_members(const std::vector<const char*>& known) const {
   require<DataError>(value_->is_object(), place(), " is not an object");
   for (const auto& [key, value] : value_->items()) {
     if (std::any_of(known.begin(), known.end(), [&name = key](const char* one) { return name == one; })) continue;
-    throw DataError(
-        say(place(), " has a member '", printable(key), "', which is not known; there are ", listed(known)));
+    throw DataError(say(place(), " has a member '", printable(key), "', which is not known (did you mean '",
+                        nearest(key, {known.begin(), known.end()}), "'?); there are ", listed(known)));
   }
 }
 

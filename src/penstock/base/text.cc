@@ -191,6 +191,15 @@ std::vector<std::string_view> separated(std::string_view text, char separator) {
   return parts;
 }
 
+std::vector<std::string_view> listed_items(std::string_view text) {
+  std::vector<std::string_view> items = separated(text, ',');
+  for (std::string_view& item : items) {
+    item.remove_prefix(std::min(item.find_first_not_of(' '), item.size()));
+    item.remove_suffix(item.size() - (item.find_last_not_of(' ') + 1));
+  }
+  return items;
+}
+
 std::optional<std::int64_t> parse_bytes(std::string_view text) {
   double number = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -242,6 +251,7 @@ std::string public_text(std::string_view text, const std::vector<NamedFolder>& f
 std::string public_text(std::string_view text) { return public_text(text, private_folders()); }
 
 std::string read_text(const std::string& path, const TextLimits& limits) {
+  if (path == "-") return read_text("/dev/stdin", limits);
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   require_opened(file.is_open(), path, limits);

@@ -48,6 +48,9 @@ std::optional<Number> number_of(std::string_view text) {
 /// The parts of `text` between separators, at least one. They point into `text`.
 std::vector<std::string_view> separated(std::string_view text, char separator);
 
+/// The items of a list such as "zb-v, 1f1b", without the spaces around them.
+std::vector<std::string_view> listed_items(std::string_view text);
+
 /// Of parse_bytes(), for messages.
 inline constexpr std::string_view byte_unit_names = "B, kB, MB, GB, TB, KiB, MiB, GiB and TiB";
 
@@ -88,8 +91,8 @@ struct TextLimits {
   const char* expected = nullptr;
 };
 
-/// The contents of the file or pipe at `path`. Throws DataError, which names the path and the reason, if it cannot be
-/// read or is larger than the limit; that costs no memory beyond the limit, or none at all if the size is known.
+/// The contents of the file or pipe at `path`, "-" for standard input. Throws DataError, which names the path and the
+/// reason, if it cannot be read or is larger than the limit; that costs no memory beyond the limit, or none at all if the size is known.
 std::string read_text(const std::string& path, const TextLimits& limits = {});
 
 /// Returns the result of `read` for the text of a file. A DataError that `read` throws gets `path` before its message.

@@ -11,7 +11,7 @@ namespace penstock {
 namespace {
 
 std::optional<MemoryLimit> limit_of(const Attempt& attempt) {
-  return attempt.generator->fits_limit ? std::optional(attempt.memory_limit) : std::nullopt;
+  return attempt.generator && attempt.generator->fits_limit ? std::optional(attempt.memory_limit) : std::nullopt;
 }
 
 Schedule with_weights(const Schedule& instructions, WeightGradients mode) {
@@ -164,7 +164,7 @@ void Candidates::predict(Outcome& outcome) const {
 /// `instructions` state the placement.
 Outcome Candidates::outcome_of(const Attempt& attempt, const Schedule& instructions, WeightGradients mode,
                                const StagePartition& partition) const {
-  Outcome outcome{.candidate = {.schedule = std::string(attempt.generator->name),
+  Outcome outcome{.candidate = {.schedule = attempt.name(),
                                 .chunks = attempt.shape.chunks,
                                 .micro_batches = attempt.shape.micro_batches,
                                 .ranks = attempt.shape.ranks,

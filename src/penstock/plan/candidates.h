@@ -23,14 +23,17 @@ struct PlanSetting {
   int micro_batches = 1;
 };
 
-/// A generator with its settings.
+/// A generator with its settings, or a schedule of the user.
 struct Attempt {
-  const ScheduleGenerator* generator = nullptr;
+  const ScheduleGenerator* generator = nullptr;  // or `own`
   ScheduleShape shape;
   MemoryLimit memory_limit = TimesOf1F1B{1};
+  const Schedule* own = nullptr;
 
-  /// The generator's schedule, without fused W's.
+  std::string name() const { return own ? own->name : std::string(generator->name); }
+  /// The generator's schedule, without fused W's, or the user's.
   Schedule instructions(const StageCosts& costs) const {
+    if (own) return *own;
     return generate(generator->name, shape, {.costs = costs, .memory_limit = memory_limit});
   }
 };

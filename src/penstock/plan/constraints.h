@@ -25,7 +25,9 @@ struct PlanProgress {
 };
 
 struct PlanConstraints {
-  std::vector<std::string> schedules = {};  // names of generators; empty: all that have backward passes
+  /// Names of generators; empty: all that have backward passes, unless there are own_schedules.
+  std::vector<std::string> schedules = {};
+  std::vector<Schedule> own_schedules = {};  // to be tried as they are, in settings of their p and m
   WeightGradients weight_gradients = WeightGradients::automatic;  // stream, fused, or automatic: both are tried
   std::optional<int> chunks = {};                                 // stages per rank; none: 1 to most_chunks
   /// The partition: the layers of each of the p * v stages, in the order of the costs. Empty: the planner partitions.

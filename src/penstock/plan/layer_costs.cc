@@ -129,6 +129,9 @@ std::vector<int> read_micro_batches(const StrictValue& list, std::int64_t sample
 LayerCosts read_layer_costs(std::string_view text) {
   const nlohmann::json document = parse_strictly(text, layer_cost_file);
   const StrictValue root(document, layer_cost_file);
+  require<DataError>(!root.has("penstock_costs"), layer_cost_file,
+                     " has costs of stages, which `penstock simulate --cost-file` ",
+                     "takes; a plan needs costs of layers (docs/cost_file.md)");
   root.require_version(layer_costs_key, layer_costs_version, ": docs/cost_file.md describes the format");
   root.require_members({layer_costs_key, "time_unit", "ranks", "samples", "micro_batch_size", "micro_batches", "link",
                         "weight_share", "word_overhead", "spread", "cache_bytes", "memory_cap_bytes", "contention",

@@ -11,7 +11,9 @@
 namespace penstock {
 namespace {
 
-constexpr double visible = 0.0005;  // smaller differences are shown as 0.0 %
+constexpr double visible = 0.0005;      // smaller differences are shown as 0.0 %
+constexpr double noise = 0.02;          // of measured costs: smaller differences say nothing
+constexpr double large_device = 100e9;  // bytes
 
 std::string in_bytes(double bytes) {
   constexpr std::array units{" B", " kB", " MB", " GB", " TB", " PB"};
@@ -48,6 +50,24 @@ std::string rival_of(const Planned& planned) {
              makespan >= shortest * (1 + visible) ? say("takes ", percent(makespan / shortest - 1), " longer")
                                                   : say("is as fast"),
              " and idles ", percent(rival->prediction.bubble_makespan), ".");
+}
+
+/// The sentence about candidates whose steps differ by noise only; empty if the chosen one is the simplest: fewest
+/// chunks, then a W per micro-batch.
+std::string within_noise(const Planned& planned) {
+  const Candidate& chosen = planned.candidates.front();
+  const auto is_near = [&](const Candidate& one) {
+    return one.fits && one.prediction.makespan <= chosen.prediction.makespan * (1 + noise);
+  };
+  const auto complexity = [](const Candidate& one) {
+    return std::pair(one.chunks, one.weight_gradients != WeightGradients::stream);
+  };
+  const auto simplest = std::ranges::min_element(planned.candidates, [&](const Candidate& a, const Candidate& b) {
+    return std::pair(!is_near(a), complexity(a)) < std::pair(!is_near(b), complexity(b));
+  });
+  if (complexity(*simplest) == complexity(chosen)) return "";
+  return say(" Within noise (", percent(noise), "): the simpler ", describe(*simplest), " takes ",
+             percent(simplest->prediction.makespan / chosen.prediction.makespan - 1), " longer.");
 }
 
 /// The sentence about the steps of the finalists.
@@ -123,12 +143,14 @@ std::string explanation(const Planned& planned) {
       say("Chosen: ", describe(chosen), is_measured ? ", one of the best of " : ", the shortest step of ",
           planned.candidates.size(), " tried: ", fixed(prediction.makespan, 3), " ", planned.plan.time_unit,
           is_measured ? " predicted" : "", ", of which ranks idle ", percent(prediction.bubble_makespan), ".");
-  text += is_measured ? compared_in(planned) : rival_of(planned);
+  text += is_measured ? compared_in(planned) : rival_of(planned) + within_noise(planned);
   if (!planned.block_of_layer.empty()) text += say(" Stages: ", shown_stages(planned), ".");
   const std::size_t fullest = prediction.fullest_rank();
   if (!chosen.recomputed.empty()) text += say(" The backward pass recomputes ", in_ranges(chosen.recomputed), ".");
   text += say(" Rank ", fullest, " holds the most: ", in_bytes(prediction.memory_bytes[fullest]), ", with ",
               fixed(prediction.peak_activations[fullest], 2), " micro-batches alive.");
+  if (!planned.has_memory_cap && prediction.most_bytes() > large_device)
+    text += " Few devices hold that much, and there is no memory cap: set that of yours, as --memory-cap 80GB.";
   const auto refused = std::count_if(planned.candidates.begin(), planned.candidates.end(),
                                      [](const Candidate& candidate) { return !candidate.fits; });
   if (refused > 0) text += say(" ", refused, " did not fit into memory.");

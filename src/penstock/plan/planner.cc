@@ -41,7 +41,7 @@ std::vector<const ScheduleGenerator*> generators_of(const PlanConstraints& const
     require<ConfigError>(trains(generator), "schedule '", name, "' only goes forward: a plan is for training");
     chosen.push_back(&generator);
   }
-  if (constraints.schedules.empty())
+  if (constraints.schedules.empty() && constraints.own_schedules.empty())
     for (const ScheduleGenerator& generator : generators())
       if (trains(generator)) chosen.push_back(&generator);
   return chosen;
@@ -134,6 +134,29 @@ std::vector<Base> bases_of(const ScheduleGenerator& generator, const ScheduleSha
     if (!generator.fits_limit) break;
   }
   return bases;
+}
+
+/// The schedules of the user without messages. Throws ScheduleError for one that cannot run, ConfigError for one that
+/// no plan can have.
+std::vector<Schedule> own_schedules(const PlanConstraints& constraints, const LayerCosts& costs) {
+  std::vector<Schedule> own;
+  for (const Schedule& schedule : constraints.own_schedules) {
+    validate(schedule).require_ok(schedule);
+    own.push_back(strip(schedule));
+    if (own.back().name.empty()) own.back().name = say("own-", own.size());
+    const std::string& name = own.back().name;
+    for (const Order& order : own.back().orders)
+      for (const Instruction& instruction : order)
+        require<ConfigError>(!instruction.is_fused(), "schedule '", name, "' has ", to_string(instruction),
+                             ": the planner takes schedules with a W for each micro-batch");
+    require<ConfigError>(schedule.pipeline_count() == 1, "schedule '", name, "' ", several_copies);
+    const int ranks = schedule.rank_count(), stages = schedule.stage_count();
+    require<ConfigError>(stages % ranks == 0 && stages <= std::ssize(costs.layers) && !schedule.is_forward_only(),
+                         "schedule '", name, "' has ", stages, " stages on ", counted(ranks, "rank"), " for ",
+                         costs.layers.size(), " layers: a plan needs the same number of stages on each rank, backward ",
+                         "passes, and a layer for each stage");
+  }
+  return own;
 }
 
 Plan plan_of(const LayerCosts& costs, const PlanConstraints& constraints, const Outcome& outcome) {
@@ -233,19 +256,34 @@ void require_fitting(const LayerCosts& costs, const PlanConstraints& constraints
         (!least || outcome.candidate.needed_limit < least->needed_limit))
       least = &outcome.candidate;
   const MemoryLimit& limit = constraints.memory_limit.value();
-  throw ScheduleError(say("no schedule stays within a memory limit of ", to_string(limit),
+  throw ScheduleError(say("no schedule stays within a memory limit of ", readable(limit),
                           is_in_bytes(limit) ? " of activations per rank" : " (times 1F1B's live micro-batches)",
-                          ": the smallest limit that would do is ", to_string(least->needed_limit.value()), ", ",
+                          ": the smallest limit that would do is ", readable(least->needed_limit.value()), ", ",
                           with(*least)));
+}
+
+/// What is known of the plan as an outcome of the planner.
+Outcome outcome_of(const Plan& plan, const LayerCosts& costs) {
+  return {.candidate = {},
+          .attempt = {},
+          .stages = ranges_of(plan.stages, costs),
+          .recomputed = recomputed_of(costs, plan.recompute)};
 }
 
 /// Tries candidates, as many as time permits.
 class PlanSearch {
  public:
-  PlanSearch(const LayerCosts& costs, const PlanConstraints& constraints, Planned& planned)
-      : costs_(costs), constraints_(constraints), planned_(planned), generators_(generators_of(constraints)) {
+  /// All must outlive the search, and `own` its outcomes.
+  PlanSearch(const LayerCosts& costs, const PlanConstraints& constraints, const std::vector<Schedule>& own,
+             Planned& planned)
+      : costs_(costs),
+        constraints_(constraints),
+        planned_(planned),
+        generators_(generators_of(constraints)),
+        own_(own) {
     if (constraints.weight_gradients != WeightGradients::automatic) modes_ = {constraints.weight_gradients};
     for (auto& setting : settings_of(costs, constraints)) settings_.push_back({std::move(setting), nullptr, {}});
+    for (const Schedule& schedule : own_) require_setting_for(schedule);
   }
 
   std::vector<Outcome> run() {
@@ -258,6 +296,7 @@ class PlanSearch {
         continue;
       }
       for (const ScheduleGenerator* generator : generators_) try_all(in, *generator, is_wide);
+      try_own(in);
       if (is_over()) break;
     }
     if (constraints_.cluster) improve();
@@ -338,6 +377,25 @@ class PlanSearch {
     }
   }
 
+  static bool is_for(const Schedule& schedule, const InSetting& in) {
+    return schedule.rank_count() == in.setting->costs.ranks && schedule.micro_batches == in.setting->micro_batches;
+  }
+
+  void require_setting_for(const Schedule& schedule) const {
+    require<ConfigError>(std::ranges::any_of(settings_, [&](const InSetting& in) { return is_for(schedule, in); }),
+                         "schedule '", schedule.name, "' has ", counted(schedule.rank_count(), "rank"), " and ",
+                         counted(schedule.micro_batches, "micro-batch"), ", and the plan tries others: plan for these");
+  }
+
+  void try_own(InSetting& in) {
+    for (const Schedule& schedule : own_) {
+      if (!is_for(schedule, in)) continue;
+      const ScheduleShape shape{schedule.rank_count(), schedule.micro_batches,
+                                schedule.stage_count() / schedule.rank_count()};
+      add(in, {{.shape = shape, .own = &schedule}, schedule}, {WeightGradients::stream});
+    }
+  }
+
   void improve() {
     put_in_order(outcomes_);
     const std::size_t count = std::min(improved_outcomes, outcomes_.size());
@@ -365,6 +423,7 @@ class PlanSearch {
   const PlanConstraints& constraints_;
   Planned& planned_;
   std::vector<const ScheduleGenerator*> generators_;
+  const std::vector<Schedule>& own_;
   std::vector<WeightGradients> modes_ = {WeightGradients::stream, WeightGradients::fused};
   std::vector<InSetting> settings_;
   std::vector<Outcome> outcomes_;
@@ -383,9 +442,10 @@ Planned make_plan_or_throw(const LayerCosts& costs, const PlanConstraints& wante
   const std::string remark = shown_remark(costs, constraints);
   if (!remark.empty()) planned.left_out.push_back("partitions that cut no block: " + remark);
   for (const ScheduleGenerator& generator : generators())
-    if (!generator.single_owner && constraints.schedules.empty())
+    if (!generator.single_owner && constraints.schedules.empty() && constraints.own_schedules.empty())
       planned.left_out.push_back(say(generator.name, " ", several_copies));
-  std::vector<Outcome> outcomes = PlanSearch(costs, constraints, planned).run();
+  const std::vector<Schedule> own = own_schedules(constraints, costs);
+  std::vector<Outcome> outcomes = PlanSearch(costs, constraints, own, planned).run();
   require<ScheduleError>(!outcomes.empty(), "nothing can be tried: ", shown_layers(costs, constraints),
                          " do not make a stage for each of ",
                          constraints.ranks.empty() ? costs.ranks : std::ranges::min(constraints.ranks),
@@ -395,6 +455,7 @@ Planned make_plan_or_throw(const LayerCosts& costs, const PlanConstraints& wante
   put_in_order(outcomes);
   require_fitting(costs, constraints, outcomes, says_what_fits);
   planned.slowdown_under_load = costs.slowdown_under_load;
+  planned.has_memory_cap = costs.memory_cap_bytes.has_value() || constraints.cluster.has_value();
   for (Outcome& outcome : outcomes) {
     Candidate& candidate = outcome.candidate;
     for (const LayerRange& stage : outcome.stages)
@@ -418,17 +479,21 @@ Planned make_plan(const LayerCosts& costs, const PlanConstraints& constraints) {
 
 Prediction predict(const Plan& plan, const LayerCosts& costs, const PlanConstraints& constraints) {
   const PlanSetting setting = setting_of(plan, costs, constraints);
-  const Outcome outcome{.candidate = {},
-                        .attempt = {},
-                        .stages = ranges_of(plan.stages, costs),
-                        .recomputed = recomputed_of(costs, plan.recompute)};
+  const Outcome outcome = outcome_of(plan, costs);
+  const LayerSums sums(with_recompute(setting.costs, outcome.recomputed), setting.micro_batches, setting.site);
+  Prediction prediction;
+  report_time(simulate(plan.schedule, stage_costs_of(plan, costs, constraints)), prediction);
+  prediction.memory_bytes = rank_bytes(setting, sums, plan.schedule, outcome);
+  return prediction;
+}
+
+StageCosts stage_costs_of(const Plan& plan, const LayerCosts& costs, const PlanConstraints& constraints) {
+  const PlanSetting setting = setting_of(plan, costs, constraints);
+  const Outcome outcome = outcome_of(plan, costs);
   const LayerSums sums(with_recompute(setting.costs, outcome.recomputed), setting.micro_batches, setting.site);
   StageCosts stages = stage_costs(sums, plan.schedule.rank_of_stage, outcome.stages);
   stages.reduce_overlaps = constraints.overlaps_reduction;
-  Prediction prediction;
-  report_time(simulate(plan.schedule, stages), prediction);
-  prediction.memory_bytes = rank_bytes(setting, sums, plan.schedule, outcome);
-  return prediction;
+  return stages;
 }
 
 }  // namespace penstock

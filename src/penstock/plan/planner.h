@@ -29,6 +29,7 @@ struct Planned {
   std::vector<ComparedCandidate> compared;
   std::vector<std::string> left_out;  // for people: schedules that could not be tried, and the reasons
   double slowdown_under_load = 1;     // LayerCosts::slowdown_under_load
+  bool has_memory_cap = false;        // LayerCosts::memory_cap_bytes is set, or devices have a memory
   std::map<std::string, std::string> block_of_layer = {};  // for the layers inside of blocks
 };
 
@@ -57,5 +58,8 @@ Planned make_plan(const LayerCosts& costs, const PlanConstraints& constraints = 
 /// shards_optimizer. Throws ConfigError if `costs` and the plan do not name the same layers, and for a cluster without
 /// the plan's devices.
 Prediction predict(const Plan& plan, const LayerCosts& costs, const PlanConstraints& constraints = {});
+
+/// The costs of the stages of `plan`, with which simulate() makes its prediction. Arguments and errors as of predict().
+StageCosts stage_costs_of(const Plan& plan, const LayerCosts& costs, const PlanConstraints& constraints = {});
 
 }  // namespace penstock

@@ -10,7 +10,7 @@ namespace penstock {
 
 std::vector<double> parse_cost_list(std::string_view flag, std::string_view text) {
   std::vector<double> costs;
-  for (const std::string_view item : separated(text, ',')) {
+  for (const std::string_view item : listed_items(text)) {
     const auto cost = number_of<double>(item);
     require<ConfigError>(cost && std::isfinite(*cost) && *cost >= 0, flag, " ", text, ": cost ", costs.size() + 1,
                          " is '", item, "', which is not a finite number >= 0; write costs as 1.5 or 1,2,1.5");
@@ -38,6 +38,9 @@ std::vector<double> list_of(const StrictValue& root, const char* key) {
 StageCosts read_stage_costs(std::string_view text) {
   const nlohmann::json document = parse_strictly(text, stage_cost_file);
   const StrictValue root(document, stage_cost_file);
+  require<DataError>(!root.has("penstock_layer_costs"), stage_cost_file,
+                     " has costs of layers, which `penstock plan --costs` takes; ",
+                     "a schedule needs costs of stages (docs/schedule_format.md)");
   root.require_version(stage_costs_key, stage_costs_version,
                        ": docs/schedule_format.md describes the format of costs per stage");
   root.require_members({stage_costs_key, "forward", "input_grad", "weight_grad", "update", "message", "weight_share",
