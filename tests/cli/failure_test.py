@@ -24,7 +24,7 @@ MISUSE = [
     (["--micro-batches", "0"], "micro-batches = 0, but a step has at least 1"),
     (["--micro-batches", "1000000000", "--batch-size", "1000000000"],
      "1 stages x 1000000000 micro-batches: at most 67108864 in all"),
-    (["--epochs", "four"], "Could not convert: --epochs = four"),
+    (["--epochs", "four"], "--epochs four: pass a whole number"),
     (["--stages", "-1"], "stages = -1, but a pipeline has at least 1"),
     (["--stages", "100000"], "stages x replicas = 100000, but a process holds at most 1024 ranks as threads"),
     (["--replicas", "-1"], "replicas = -1, but there is at least 1"),
@@ -101,7 +101,7 @@ class Misuse(ProgramRuns):
                 with self.subTest(verb=verb, flag=flag, number=number):
                     if flag not in seen:
                         self.assertRegex(self.complaint_of(*verb, f"--{flag}", number),
-                                         f"^--{flag}: .*{number}.*(too large|not in range|pass a positive)")
+                                         f"^--{flag}:? .*{number}.*(too large|pass a )")
                 seen.add(flag)
         self.assertLessEqual({"steps", "epochs", "stages", "lr", "warmup", "deadline", "top-k", "warm-up"}, seen)
         for verb in (["plan"], ["simulate"], ["schedule", "show"], ["schedule", "table"]):

@@ -46,14 +46,14 @@ class PlanVerb(program_runs.VerbRuns):
         self.assertTrue(any(not candidate["fits"] for candidate in found["trials"]))
 
     def test_layers_without_costs_are_partitioned_uniformly(self):
-        """Colossal-AI's example: device 1 has the layers 1, 2, 9 and 10."""
+        """Colossal-AI's example, which counts from 1: device 1 has the layers 1, 2, 9 and 10."""
         out = self.output_of("plan", "--layers", "16", "--stages", "4", "--chunks", "2")
-        self.assertEqual(out.splitlines()[1:], ["rank 0 (device 1): layers 1, 2, 9, 10; stages 0, 4",
-                                                "rank 1 (device 2): layers 3, 4, 11, 12; stages 1, 5",
-                                                "rank 2 (device 3): layers 5, 6, 13, 14; stages 2, 6",
-                                                "rank 3 (device 4): layers 7, 8, 15, 16; stages 3, 7"])
+        self.assertEqual(out.splitlines()[1:], ["rank 0: layers 0, 1, 8, 9; stages 0, 4",
+                                                "rank 1: layers 2, 3, 10, 11; stages 1, 5",
+                                                "rank 2: layers 4, 5, 12, 13; stages 2, 6",
+                                                "rank 3: layers 6, 7, 14, 15; stages 3, 7"])
         ranks = json.loads(self.run_program("plan", "--layers", "10", "--stages", "4", "--json", "-")[1])["ranks"]
-        self.assertEqual([rank["layers"] for rank in ranks], [[1, 2], [3, 4], [5, 6, 7], [8, 9, 10]])
+        self.assertEqual([rank["layers"] for rank in ranks], [[0, 1], [2, 3], [4, 5, 6], [7, 8, 9]])
         self.assert_refused(["plan"], (["--layers", "16"], "on how many ranks? Pass --stages P"),
                             (["--layers", "7", "--stages", "4", "--chunks", "2"],
                              "--layers 7 are fewer than the 8 stages"),
@@ -74,6 +74,40 @@ class PlanVerb(program_runs.VerbRuns):
         candidates = json.loads(self.output_of(*self.plan("--json", "out.json")) and self.read("out.json"))["trials"]
         self.assertEqual({candidate["schedule"] for candidate in candidates}, set(names.split(", ")) - {"forward-only", "chimera"})
         self.assertIn("chimera", " ".join(json.loads(self.read("out.json"))["left_out"]))
+
+    def test_values_that_are_not_possible(self):
+        self.assert_refused(self.plan(), (["--ranks", "0"], "--ranks 0: pass a whole number of at least 1"),
+                            (["--ranks", "2,4.5"], "--ranks 2,4.5: pass"),
+                            (["--memory-cap", "80 GB"], "--memory-cap 80 GB: pass bytes"),
+                            (["--memory-cap", "-3"], "--memory-cap -3: pass bytes"),
+                            (["--micro-batches", "100000"],
+                             "--micro-batches 100000: a step of 16 samples has at most 16 micro-batches"),
+                            (["--for", "torch", "--weight-gradients", "fused"], "torch has no fused W"))
+        self.write("stages.json", json.dumps({"penstock_costs": 1}))
+        self.assert_refused(["plan", "--costs"], (["stages.json"], "the cost file has costs of stages, which"))
+
+    def test_a_cap_with_a_unit(self):
+        capped = self.plan("--schedules", "1f1b", "--json", "-", "--memory-cap")
+        self.assertEqual(self.run_program(*capped, "0.3kB")[1], self.run_program(*capped, "300")[1])
+
+    def test_schedules_by_name_and_by_file(self):
+        self.output_of("schedule", "convert", "gpipe", "--stages", "2", "--micro-batches", "4", "--output", "own.sched")
+        self.write("own.sched", self.read("own.sched").replace("name gpipe", "name own"))
+        out = self.run_program(*self.plan("--schedules", "1f1b, own.sched,1f1b", "--for", "torch", "--json", "-"))[1]
+        trials = json.loads(out)["trials"]
+        self.assertEqual(sorted(one["schedule"] for one in trials), ["1f1b", "own"])
+        self.assertEqual(trials[0]["stages"], ["layer0", "layer4"])
+
+    def test_a_plan_becomes_csv_for_torch(self):
+        shape = ["--schedules", "1f1b", "--output", "model.plan"]
+        self.output_of(*self.plan(*shape, "--for", "torch"))
+        csv = self.output_of("schedule", "convert", "model.plan", "--format", "csv")
+        self.assertEqual(csv, self.output_of("schedule", "convert", "1f1b", "--stages", "2", "--micro-batches", "4",
+                                             "--format", "csv").replace("1f1b", "model"))
+        self.output_of(*self.plan(*shape, "--weight-gradients", "fused"))
+        self.assertIn("torch has no W of several micro-batches: plan with --for torch",
+                      self.complaint_of("schedule", "convert", "model.plan", "--format", "csv"))
+        self.assertIn("0W0-3", self.output_of("schedule", "convert", "model.plan"))
 
     def test_the_plan_file_contains_the_chosen_schedule(self):
         self.output_of(*self.plan("--schedules", "1f1b", "--weight-gradients", "fused", "--output", "model.plan"))
@@ -150,7 +184,7 @@ class PlanVerb(program_runs.VerbRuns):
         self.assertIn("no schedule is called '2f2b'", self.complaint_of(*self.plan("--schedules", "2f2b")))
         self.assertIn("costs.json: the cost file's ranks is 0", self.complaint_of(*self.plan(ranks=0)))
         self.assertIn("8 layers do not make a stage for each of 9 ranks", self.complaint_of(*self.plan("--ranks", "9")))
-        self.assertIn("micro_batches[0] is 17: 1 to 16", self.complaint_of(*self.plan("--micro-batches", "17")))
+        self.assertIn("--micro-batches 17: a step of 16 samples has at most 16", self.complaint_of(*self.plan("--micro-batches", "17")))
         self.assertIn("there is no such folder", self.complaint_of(*self.plan("--output", "no/where.plan")))
         self.assertFalse(os.path.exists(self.path("no")))
 

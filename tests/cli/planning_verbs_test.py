@@ -77,9 +77,22 @@ class PlanningVerbs(VerbRuns):
         self.assert_refused([], ([], f"which verb? 'penstock' has {verbs}"),
                             (["trace"], "which verb? 'penstock trace' has report, validate, svg"),
                             (["simulte"], f"'simulte': did you mean 'penstock simulate'? The verbs are {verbs}"),
+                            (["sim"], "'sim': did you mean 'penstock simulate'?"),
                             (["schedule", "chek"],
                              "'chek': did you mean 'penstock schedule check'? The verbs are show, "
                              "convert, check, table"))
+
+    def test_help_is_a_verb_too(self):
+        self.assertEqual(self.output_of("help"), self.output_of("--help"))
+        self.assertEqual(self.output_of("help", "simulate"), self.output_of("simulate", "--help"))
+
+    def test_values_that_are_not_possible(self):
+        one = ["simulate", "1f1b", "--micro-batches", "2"]
+        self.assert_refused(one, (["--stages", "4.5"], "--stages 4.5: pass a whole number"),
+                            (["--stages", "2,4"], "--stages 2,4: pass one number only, a whole number"),
+                            (["--stages", "2", "--stages", "4"], "--stages is given 2 times: pass it once"),
+                            (["--stages"], "--stages needs a value: pass P"),
+                            (["--weight-share", "3"], "--weight-share 3: pass a number from 0 to 1"))
 
     def test_unknown_flags(self):
         for verb, wrong, right in ((["schedule", "show"], "--fromat", "--format"),
@@ -89,7 +102,7 @@ class PlanningVerbs(VerbRuns):
             self.assert_refused(verb, ([wrong, "2"], f"unknown flag '{wrong}': did you mean '{right}'? 'penstock "
                                                      f"{' '.join(verb)} --help' lists all flags"))
         self.assert_refused([], (["--stages=2"], "unknown flag '--stages': flags follow a verb"),
-                            (["simulate", "gpipe", "--stages", "two"], "--stages = two"))
+                            (["simulate", "gpipe", "--stages", "two"], "--stages two: pass a whole number"))
 
     def test_a_full_disk_is_a_failure(self):
         with open("/dev/full", "w") as full:
@@ -185,7 +198,7 @@ class PlanningVerbs(VerbRuns):
         self.output_of("schedule", "convert", *shape, "--lowered", "--output", "looped.sched")
         self.assertEqual(self.run_program("schedule", "check", "looped.sched", "--posts", "1"), (code, out, err))
         for posts, text in (("0", "posts = 0: at least 1"), ("-1", "posts = -1: at least 1"),
-                            ("some", "--posts = some")):
+                            ("some", "--posts some: pass a whole number")):
             code, out, err = self.run_program("schedule", "check", *shape, "--posts", posts)
             self.assertEqual((code, out), (2, ""))
             self.assertIn(text, err)
@@ -209,6 +222,24 @@ class PlanningVerbs(VerbRuns):
                              "x.sched has 2 stages on 2 pipeline ranks, but --chunks says 2 on each"))
         self.output_of("schedule", "show", "x.sched", "--stages", "2", "--micro-batches", "2", "--chunks", "1")
 
+    def test_files_people_write(self):
+        self.write("x.sched", "# mine\r\n" + SCHED.replace("\n", "\r\n").replace("0F0 ", "0F0   "))
+        shown = self.output_of("schedule", "show", "1f1b", "--stages", "2", "--micro-batches", "2")
+        self.assertEqual(self.output_of("schedule", "show", "x.sched"), shown)
+        for command in (["schedule", "show", "-"], ["schedule", "show", "/dev/stdin"]):
+            with open(self.path("x.sched")) as file:
+                run = subprocess.run([program_runs.PROGRAM, *command], stdin=file, capture_output=True, text=True)
+            self.assertEqual((run.returncode, run.stdout), (0, shown), run.stderr)
+
+    def test_a_table_with_a_file(self):
+        self.write("x.sched", SCHED.replace("1f1b", "mine"))
+        rows = self.output_of("schedule", "table", "x.sched").splitlines()
+        self.assertEqual(rows[1].split()[:2], ["mine", "1"])
+        alone = self.output_of("schedule", "table", "--stages", "2", "--micro-batches", "2").splitlines()
+        self.assertEqual([row.split() for row in rows[2:]], [row.split() for row in alone[1:]])
+        self.assert_refused(["schedule", "table"], (["x.sched", "--stages", "3"], "x.sched has 2 ranks"),
+                            ([], "Pass --stages P and --micro-batches M, or a schedule file"))
+
     def test_misuse_of_schedule(self):
         self.write("x.sched", SCHED.replace("0F1", "0Q1"))
         self.assert_refused(
@@ -224,7 +255,7 @@ class PlanningVerbs(VerbRuns):
             (["gpipe", *SHAPE, "--output", "no/such/file"], "no/such/file: there is no such folder; make it first"))
 
     def test_pictures(self):
-        svg = self.output_of("schedule", "show", "1f1b", *SHAPE, "--format", "svg", "--cost-f", "1,2")
+        svg = self.output_of("schedule", "show", "1f1b", *SHAPE, "--format", "svg", "--cost-f", "1, 2")
         self.assertTrue(xml.etree.ElementTree.fromstring(svg).tag.endswith("svg"))
         self.assertIn("<title>1F0: 1 to 3</title>", svg)
         self.assertEqual(self.output_of("schedule", "convert", "1f1b", *SHAPE, "--format", "svg", "--cost-f", "1,2",
@@ -311,7 +342,7 @@ class PlanningVerbs(VerbRuns):
                     self.output_of(*arguments, *schedule, *costs, "--memory-limit", "6MiB")
                     code, out, err = self.run_program(*arguments, *schedule, *costs, "--memory-limit", "6291455B")
                     self.assertEqual((code, out), (2, ""))
-                    self.assertIn("a memory limit of 6291455B per rank is less than the 6MiB of activations that "
+                    self.assertIn("a memory limit of 6291455B (6.0MiB) per rank is less than the 6MiB of activations that "
                                   "schedule '1f1b' holds on rank 0: set a limit of 6MiB or more", err.splitlines()[0])
                 self.assertIn("the bytes of a micro-batch's activations are not known: pass them per stage "
                               "(--activation-bytes,",
@@ -381,7 +412,7 @@ class PlanningVerbs(VerbRuns):
         self.assertIn("| 1f1b | 1 | (p-1)(F+I+W) | 27.3 % | 27.3 % | min(m, p) | 4 | 2(p-1)m | 48 |\n", out)
         grid = self.output_of("schedule", "table", "--stages", "4", "--micro-batches", "8", "--chunks", "2")
         self.assertEqual(len(grid.splitlines()), len(out.splitlines()) - 1, "one line less: the rule of Markdown")
-        self.assertEqual(self.complaint_of("schedule", "table", "--stages", "4"), "--micro-batches is required")
+        self.assertIn("--micro-batches M", self.complaint_of("schedule", "table", "--stages", "4"))
 
     def test_no_partial_files_are_left(self):
         self.write("x.sched", "before")
@@ -423,6 +454,31 @@ class PlanningVerbs(VerbRuns):
         table = self.output_of(*arguments, "--json", "figures.json")
         self.assertIn("makespan", table)
         self.assertEqual(json.loads(self.read("figures.json")), figures)
+
+    def test_simulate_several_schedules(self):
+        shape = ["--stages", "2", "--micro-batches", "4"]
+        rows = self.output_of("simulate", "1f1b, zb-v,1f1b", *shape, "--cost-f", "1").splitlines()
+        self.assertEqual([row.split()[0] for row in rows], ["schedule", "1f1b", "zb-v"])
+        figures = json.loads(self.run_program("simulate", "1f1b,zb-v", *shape, "--json", "-")[1])
+        alone = json.loads(self.run_program("simulate", "zb-v", *shape, "--json", "-")[1])
+        self.assertEqual(figures[1], alone)
+
+    def test_simulate_shows_the_critical_path(self):
+        out = self.output_of("simulate", "gpipe", "--stages", "2", "--micro-batches", "2", "--cost-comm", "0.5",
+                             "--critical-path")
+        self.assertEqual(out.split("critical path:\n")[1],
+                         "rank 0: 0F0, 0.000 to 1.000\nrank 1: 1F0 to 1B0, 1.500 to 5.500, after a message\n"
+                         "rank 0: 0B0 to 0STEP, 6.000 to 10.000, after a message\n")
+
+    def test_a_place_for_json_is_looked_at_first(self):
+        code, out, err = self.run_program("simulate", "1f1b", *SHAPE, "--json", "no/such/file")
+        self.assertEqual((code, out), (2, ""))
+        self.assertIn("no/such/file: there is no such folder", err)
+
+    def test_costs_of_layers_are_for_plan(self):
+        self.write("costs.json", json.dumps({"penstock_layer_costs": 1}))
+        self.assert_refused(["simulate", "1f1b", *SHAPE],
+                            (["--cost-file", "costs.json"], "costs.json: the cost file has costs of layers, which"))
 
     def test_simulate_with_a_cost_per_stage(self):
         out = self.output_of("simulate", "1f1b", "--stages", "2", "--micro-batches", "1", "--cost-f", "1,10",

@@ -13,24 +13,24 @@ del sys.argv[1:]
 
 # Invalid arguments of each example and the error message.
 MISUSE = {
-    "char_gpt": [(["abc"], "Could not convert: STEPS = abc"), (["0"], "STEPS: 0 is too small: give 1 or more"),
+    "char_gpt": [(["abc"], "STEPS abc: pass a whole number"), (["0"], "STEPS: 0 is too small: give 1 or more"),
                  (["99999999999999999999"], "is too large for a 64-bit number")],
     "mnist_annotated": [(["--stpes", "3"], "unknown flag '--stpes': did you mean '--steps'?"),
-                        (["--steps", "3x"], "Could not convert: --steps = 3x"),
+                        (["--steps", "3x"], "--steps 3x: pass a whole number"),
                         (["--steps", "-3"], "--steps: -3 is too small: give 0 or more"),
                         (["steps"], "unexpected argument 'steps'")],
     "mnist_benchmark": [(["0"], "STEPS: 0 is too small: give 1 or more"),
-                        (["many"], "Could not convert: STEPS = many")],
+                        (["many"], "STEPS many: pass a whole number")],
     "own_schedule": [(["nowhere.sched"], "nowhere.sched"), (["a", "b"], "unexpected argument 'b'")],
-    "resnet_annotated": [(["32", "5", "hot"], "Could not convert: RATE = hot"), (["0"], "IMAGE_SIZE: 0 is too small")],
+    "resnet_annotated": [(["32", "5", "hot"], "RATE hot: pass a number"), (["0"], "IMAGE_SIZE: 0 is too small")],
     "resnet_trainer": [(["--autoagument"], "unknown flag '--autoagument': did you mean '--autoaugment'?"),
                        (["0"], "CHUNKS: 0 is too small"), (["1", "-1"], "EPOCHS: -1 is too small")],
     "tied_inference": [(["brodcast"], "CHOICE: brodcast not in {broadcast,table}")],
     "masked_transformer": [(["0"], "EPOCHS: 0 is too small")],
     "resumable": [(["--stage", "2"], "unknown flag '--stage'"), (["--steps", "-1"], "-1")],
     "siamese": [(["--epochs"], "unknown flag '--epochs'")],
-    "vae": [(["few"], "Could not convert: EPOCHS = few")],
-    "unet_skip": [(["4.5"], "Could not convert: STEPS = 4.5")],
+    "vae": [(["few"], "EPOCHS few: pass a whole number")],
+    "unet_skip": [(["4.5"], "STEPS 4.5: pass a whole number")],
 }
 
 

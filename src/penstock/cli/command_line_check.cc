@@ -14,12 +14,12 @@ namespace penstock::cli {
 namespace {
 
 /// The type names of numeric options in the help: CLI11's and ours.
-constexpr const char* number_types[] = {"INT",      "UINT", "FLOAT", "BYTES",   "K",     "L", "M",
-                                        "M[,M...]", "N",    "P",     "SECONDS", "SHARE", "V", "X"};
+constexpr const char* number_types[] = {"INT", "UINT", "FLOAT", "BYTES",   "D",     "K", "L",
+                                        "M",   "N",    "P",     "SECONDS", "SHARE", "V", "X"};
 
 bool takes_numbers(const CLI::Option& option) {
   const std::string type = option.get_type_name();
-  const std::string plain = type.substr(0, type.find(':'));
+  const std::string plain = type.substr(0, type.find_first_of(":["));  // of a list, the type of its items
   return std::find(std::begin(number_types), std::end(number_types), plain) != std::end(number_types);
 }
 
@@ -88,6 +88,50 @@ std::string error_about_flag(const CLI::App& verb, const std::string& path, cons
              " --help' lists all flags");
 }
 
+/// What a numeric option takes: "a whole number of at least 1". `most` is the end of its range, if it has one.
+std::string wanted(const CLI::Option& option, std::string_view least, std::string_view most) {
+  const std::string type = option.get_type_name();
+  const auto has = [&](const char* part) { return type.find(part) != std::string::npos; };
+  const bool is_whole = range_of(option) != NumberRange::fraction && !has("FLOAT");
+  const std::string number = is_whole ? "a whole number" : "a number";
+  const auto end = number_of<double>(most);
+  if (end && *end < 1e300) return say(number, " from ", number_of<double>(least).value_or(0), " to ", *end);
+  if (has("NONNEGATIVE")) return number + " of at least 0";
+  if (has("POSITIVE")) return number + (is_whole ? " of at least 1" : " above 0");
+  return number;
+}
+
+/// CLI11's message about a value, in words that name the value and what is possible; the message itself if it is about
+/// something else.
+std::string about_value(const CLI::App& verb, const std::string& message) {
+  const auto between = [&](std::size_t from, std::string_view end) {
+    const std::size_t at = end.empty() ? std::string::npos : message.find(end, from);
+    return message.substr(from, at == std::string::npos ? at : at - from);
+  };
+  constexpr std::string_view not_converted = "Could not convert: ", range = ": Value ", no_range = " not in range ",
+                             too_many = ": At Most 1 required but received ", missing = ": 1 required ";
+  const bool is_conversion = message.starts_with(not_converted);
+  const std::string name = is_conversion ? between(not_converted.size(), " = ") : between(0, ":");
+  const CLI::Option* option = verb.get_option_no_throw(name);
+  if (!option) return message;
+  const auto follows = [&](std::string_view text) { return message.compare(name.size(), text.size(), text) == 0; };
+  const auto refused = [&](const std::string& value, const std::string& least, const std::string& most) {
+    const bool is_several = value.find(',') != std::string::npos && option->get_items_expected_max() == 1;
+    return say(name, " ", printable(value), ": pass ", is_several ? "one number only, " : "",
+               wanted(*option, least, most));
+  };
+  if (is_conversion && takes_numbers(*option))
+    return refused(message.substr(not_converted.size() + name.size() + 3), "", "");
+  if (const std::size_t at = message.find(no_range); follows(range) && at != std::string::npos)
+    return refused(between(name.size() + range.size(), no_range), between(at + no_range.size(), " to "),
+                   message.substr(message.rfind(' ') + 1));
+  if (follows(too_many))
+    return say(name, " is given ", message.substr(name.size() + too_many.size()), " times: pass it once");
+  if (follows(missing))
+    return say(name, " needs a value: pass ", between(name.size() + missing.size(), " missing"), " after it");
+  return message;
+}
+
 std::vector<std::string> names_of(const std::vector<const CLI::App*>& verbs) {
   std::vector<std::string> names;
   for (const CLI::App* verb : verbs) names.push_back(verb->get_name());
@@ -97,7 +141,8 @@ std::vector<std::string> names_of(const std::vector<const CLI::App*>& verbs) {
 const CLI::App& find_verb(const std::vector<const CLI::App*>& verbs, std::string_view argument,
                           std::string_view program) {
   const std::vector<std::string> names = names_of(verbs);
-  const std::string& meant = nearest(argument, names);
+  const auto beginning = std::ranges::find_if(names, [&](const auto& one) { return one.starts_with(argument); });
+  const std::string& meant = beginning != names.end() ? *beginning : nearest(argument, names);
   require<ConfigError>(meant == argument, "unknown verb '", argument, "': did you mean '", program, " ", meant,
                        "'? The verbs are ", listed(names));
   return **std::find_if(verbs.begin(), verbs.end(), [&](const CLI::App* verb) { return verb->get_name() == meant; });
@@ -128,7 +173,7 @@ std::string complaint_about(const CLI::App& app, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::ExtrasError*>(&error) && !left.empty())
     return say("unexpected argument '", left.front(), "': '", path, " --help' lists all arguments");
   const std::string message = error.what();
-  return message.substr(0, message.find('\n'));
+  return about_value(verb, message.substr(0, message.find('\n')));
 }
 
 std::string removal_of(const std::string& flag) {

@@ -64,6 +64,14 @@ std::optional<std::vector<std::string>> cut_off_program(CommandLine& line) {
   return std::vector<std::string>(dashes + 1, end);
 }
 
+/// `penstock help VERB` as `penstock VERB --help`.
+void read_help(const CommandLine& line) {
+  static char flag[] = "--help";
+  if (line.count < 2 || std::string_view(line.arguments[1]) != "help") return;
+  std::rotate(line.arguments + 1, line.arguments + 2, line.arguments + line.count);
+  line.arguments[line.count - 1] = flag;
+}
+
 /// Whether the line is `plan --profile`, which needs LibTorch; `plan --costs` does not.
 bool measures_a_plan(const CommandLine& line) {
   const std::vector<std::string_view> arguments(line.arguments + 1, line.arguments + line.count);
@@ -71,6 +79,7 @@ bool measures_a_plan(const CommandLine& line) {
 }
 
 int run(CommandLine line) {
+  read_help(line);
   const auto program_to_launch = cut_off_program(line);
   int exit_code = 0;
   CLI::App program("Pipeline-parallel training: train, and see where the time goes.", "penstock");

@@ -1,5 +1,6 @@
 #include "penstock/cli/schedule_argument.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "penstock/cli/value_flags.h"
+#include "penstock/plan/plan_file.h"
 #include "penstock/plan/stage_cost_text.h"
 
 namespace penstock::cli {
@@ -25,9 +27,16 @@ Schedule fused(const Schedule& schedule, const FuseOptions& options) {
                {.reduce = schedule.has(Op::reduce), .norm = schedule.has(Op::norm), .step = schedule.has(Op::step)});
 }
 
+bool is_plan_file(std::string_view path) { return path.ends_with(".plan"); }
+
+Schedule schedule_in(const std::string& path, std::vector<std::string>& notes) {
+  if (!is_plan_file(path)) return load_schedule(path, &notes);
+  return read_file(path, [](const std::string& text) { return read_plan(text).schedule; });
+}
+
 std::vector<double> parse_bytes_list(const std::string& text) {
   std::vector<double> list;
-  for (const std::string_view item : separated(text, ',')) {
+  for (const std::string_view item : listed_items(text)) {
     const std::optional<std::int64_t> bytes = parse_bytes(item);
     require<ConfigError>(bytes.has_value(), "--activation-bytes: '", item,
                          "' is not a number of bytes; write bytes as 24MiB or 24MiB,16MiB, with the units ",
@@ -41,7 +50,7 @@ std::vector<double> parse_bytes_list(const std::string& text) {
 
 void ScheduleArgument::add_to(CLI::App& verb) {
   const std::string names = listed(generators(), ", ", &ScheduleGenerator::name);
-  verb.add_option("--schedule,schedule", source_, "a schedule's name (" + names + ") or a .sched or CSV file")
+  verb.add_option("--schedule,schedule", source_, "a schedule's name (" + names + ") or a .sched, CSV or .plan file")
       ->type_name("NAME|FILE");
   verb.add_option("--stages", stages_, "p, pipeline ranks; a schedule file contains its own")->type_name("P");
   verb.add_option("--micro-batches", micro_batches_, "m, micro-batches per step; a schedule file contains its own")
@@ -71,6 +80,19 @@ NamedSchedule ScheduleArgument::get(const StageCosts& costs) const {
   return named;
 }
 
+std::vector<NamedSchedule> ScheduleArgument::get_all(const StageCosts& costs) const {
+  std::vector<NamedSchedule> schedules;
+  std::vector<std::string_view> known;
+  for (const std::string_view source : listed_items(source_)) {
+    if (std::ranges::find(known, source) != known.end()) continue;
+    known.push_back(source);
+    ScheduleArgument one = *this;
+    one.source_ = source;
+    schedules.push_back(one.get(costs));
+  }
+  return schedules;
+}
+
 FuseOptions ScheduleArgument::fuse_options(const Schedule& schedule, const StageCosts& costs) const {
   FuseOptions options;
   if (fuse_w_ != "all") {
@@ -85,7 +107,8 @@ FuseOptions ScheduleArgument::fuse_options(const Schedule& schedule, const Stage
 
 NamedSchedule ScheduleArgument::from_file(const StageCosts& costs) const {
   NamedSchedule result;
-  result.schedule = load_schedule(source_, &result.notes);
+  result.schedule = schedule_in(source_, result.notes);
+  result.is_planned = is_plan_file(source_);
   const int ranks = result.schedule.rank_count();
   const int stages = result.schedule.stage_count();
   require_same(source_, "pipeline ranks", ranks, "--stages", stages_);

@@ -18,6 +18,7 @@ struct NamedSchedule {
   std::vector<std::string> notes;                    // for the user: changes made while reading a file
   std::optional<std::vector<int>> activation_bound;  // live micro-batches per rank: user's limit, or generator's bound
   bool fits_limit = false;                           // whether the generator adapts to the user's limit
+  bool is_planned = false;                           // read from a plan file
 };
 
 class ScheduleArgument {
@@ -31,6 +32,8 @@ class ScheduleArgument {
   /// missing or contradicting flags, for a schedule above the limit and for costs that do not fit the stages,
   /// DataError for a file that is not a schedule, ScheduleError for a schedule that cannot be fused.
   NamedSchedule get(const StageCosts& costs) const;
+  /// The same for each of the schedules that commas separate: "1f1b,zb-v", each once.
+  std::vector<NamedSchedule> get_all(const StageCosts& costs) const;
 
  private:
   NamedSchedule from_file(const StageCosts& costs) const;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <iostream>
@@ -23,7 +24,7 @@ namespace {
 
 /// The layers of each rank for layers of equal cost: `penstock plan --layers N --stages P --chunks V`.
 struct UniformPlan {
-  int layers = 0;  // N; the output numbers them from 1
+  int layers = 0;  // N
   int ranks = 0;   // P
   int chunks = 1;  // V, stages per rank, placed as in the schedule `interleaved`
 };
@@ -44,7 +45,7 @@ std::function<void(const PlanProgress&)> say_progress() {
 
 struct RankLayers {
   std::vector<int> stages;  // from 0
-  std::vector<int> layers;  // from 1
+  std::vector<int> layers;  // from 0
 };
 
 std::vector<RankLayers> layers_of_ranks(const UniformPlan& plan) {
@@ -61,7 +62,7 @@ std::vector<RankLayers> layers_of_ranks(const UniformPlan& plan) {
   for (int stage = 0; stage < static_cast<int>(stages); ++stage)
     ranks[schedule.rank_of(StageId(stage)).index()].stages.push_back(stage);
   for (std::size_t layer = 0; layer < partition.size(); ++layer)
-    ranks[schedule.rank_of(partition[layer]).index()].layers.push_back(static_cast<int>(layer) + 1);
+    ranks[schedule.rank_of(partition[layer]).index()].layers.push_back(static_cast<int>(layer));
   return ranks;
 }
 
@@ -70,11 +71,10 @@ std::vector<RankLayers> layers_of_ranks(const UniformPlan& plan) {
 std::string uniform_plan_text(const UniformPlan& plan) {
   const std::vector<RankLayers> ranks = layers_of_ranks(plan);
   std::string text =
-      say("uniform partition of ", plan.layers, " layers (1 to ", plan.layers, ") into ", plan.ranks * plan.chunks,
+      say("uniform partition of ", plan.layers, " layers (0 to ", plan.layers - 1, ") into ", plan.ranks * plan.chunks,
           " stages: ", plan.ranks, " ranks with ", plan.chunks, plan.chunks == 1 ? " chunk each\n" : " chunks each\n");
   for (std::size_t rank = 0; rank < ranks.size(); ++rank)
-    text += say("rank ", rank, " (device ", rank + 1, "): layers ", listed(ranks[rank].layers), "; stages ",
-                listed(ranks[rank].stages), "\n");
+    text += say("rank ", rank, ": layers ", listed(ranks[rank].layers), "; stages ", listed(ranks[rank].stages), "\n");
   return text;
 }
 
@@ -103,7 +103,8 @@ struct PlanArguments {
   std::vector<int> micro_batches;
   std::optional<double> memory_cap;
   std::optional<MemoryLimit> memory_limit;
-  std::vector<std::string> schedules;
+  std::vector<std::string> schedules;  // names and files
+  bool for_torch = false;
   WeightGradients weight_gradients = WeightGradients::automatic;
   PlanOutput shown;
 
@@ -140,21 +141,39 @@ struct PlanArguments {
         ->type_name("M[,M...]")
         ->delimiter(',')
         ->check(CLI::PositiveNumber);
-    verb.add_option("--memory-cap", memory_cap, "limit of bytes per rank, with parameters; overrides the file's")
-        ->type_name("BYTES")
-        ->check(CLI::NonNegativeNumber);
+    const auto assign_cap = [this](const std::string& text) {
+      const auto plain = number_of<double>(text);
+      const auto bytes = parse_bytes(text);
+      require<ConfigError>(bytes || (plain && *plain >= 0 && std::isfinite(*plain)), "--memory-cap ", text,
+                           ": pass bytes of at least 0, as 80GB or 8e10, with the units ", byte_unit_names);
+      memory_cap = bytes ? static_cast<double>(*bytes) : std::floor(*plain);
+    };
+    verb.add_option_function<std::string>("--memory-cap", assign_cap,
+                                          "limit per rank, with parameters, as 80GB or 8e10; overrides the file's")
+        ->type_name("BYTES");
     add_memory_limit(verb, memory_limit, "; schedules above it do not fit");
-    verb.add_option("--schedules", schedules, "the schedules to try; by default all that train")
-        ->type_name("NAME[,NAME...]")
-        ->delimiter(',');
+    const auto assign_schedules = [this](const std::string& text) {
+      for (const std::string_view name : listed_items(text))
+        if (std::ranges::find(schedules, name) == schedules.end()) schedules.emplace_back(name);
+    };
+    verb.add_option_function<std::string>("--schedules", assign_schedules,
+                                          "the schedules to try, by name or .sched or CSV file; by default all that "
+                                          "train")
+        ->type_name("NAME|FILE[,...]");
+    const auto assign_target = [this](const std::string&) { for_torch = true; };
+    verb.add_option_function<std::string>(
+            "--for", assign_target,
+            "torch: only what torch.distributed.pipelining executes, which has no W of several micro-batches")
+        ->check(CLI::IsMember({"torch"}))
+        ->type_name("SYSTEM");
     add_weight_gradients(verb, weight_gradients,
                          "stream (a W per micro-batch), fused (one for the step) or auto (both are tried)")
         ->type_name("MODE")
         ->default_str(to_string(weight_gradients));
     shown.add_to(verb);
-    for (const char* flag : {"--costs", "--micro-batches", "--memory-cap", "--memory-limit", "--schedules", "--all",
-                             "--output", "--cluster", "--replicas", "--devices", "--recompute", "--overlap-reduction",
-                             "--shard-optimizer", "--time-limit"})
+    for (const char* flag : {"--costs", "--micro-batches", "--memory-cap", "--memory-limit", "--schedules", "--for",
+                             "--all", "--output", "--cluster", "--replicas", "--devices", "--recompute",
+                             "--overlap-reduction", "--shard-optimizer", "--time-limit"})
       uniform->excludes(verb.get_option(flag));
   }
 
@@ -165,8 +184,12 @@ struct PlanArguments {
 
   LayerCosts layer_costs() const {
     LayerCosts read = read_file(costs, read_layer_costs);
+    const std::int64_t most = std::min(read.samples, most_micro_batches);
+    for (const int m : micro_batches)
+      require<ConfigError>(m <= most, "--micro-batches ", m, ": a step of ", counted(read.samples, "sample"),
+                           " has at most ", most, " micro-batches; pass fewer, or raise samples in ", costs);
     if (!micro_batches.empty()) read.micro_batches = micro_batches;
-    if (memory_cap) read.memory_cap_bytes = std::floor(*memory_cap);
+    if (memory_cap) read.memory_cap_bytes = *memory_cap;
     return read;
   }
 
@@ -176,8 +199,9 @@ struct PlanArguments {
                                          {"--overlap-reduction", overlaps_reduction},
                                          {"--shard-optimizer", shards_optimizer}})
       require<ConfigError>(!is_given || !cluster.empty(), flag, " without --cluster: pass the cluster's file");
-    PlanConstraints constraints{.schedules = schedules,
-                                .weight_gradients = weight_gradients,
+    require<ConfigError>(!for_torch || weight_gradients != WeightGradients::fused,
+                         "--for torch with --weight-gradients fused: torch has no fused W; pass stream");
+    PlanConstraints constraints{.weight_gradients = for_torch ? WeightGradients::stream : weight_gradients,
                                 .memory_limit = memory_limit,
                                 .ranks = ranks,
                                 .replicas = replicas,
@@ -186,6 +210,11 @@ struct PlanArguments {
                                 .shards_optimizer = shards_optimizer,
                                 .time_limit_s = time_limit,
                                 .progress = say_progress()};
+    for (const std::string& name : schedules)
+      if (is_schedule_file(name))
+        constraints.own_schedules.push_back(load_schedule(name));
+      else
+        constraints.schedules.push_back(name);
     if (cluster.empty()) return constraints;
     constraints.cluster = read_file(cluster, read_cluster);
     if (!time_limit) constraints.time_limit_s = usual_time_limit_s;
