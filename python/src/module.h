@@ -7,9 +7,28 @@
 
 #include <nanobind/nanobind.h>
 
+#include "penstock/base/error.h"
 #include "penstock/schedule/memory_limit.h"
 
 namespace penstock::python {
+
+/// Costs that cannot be read or do not fit a schedule, for Python: a DataError and a ConfigError.
+class CostError : public Misuse {
+ public:
+  using Misuse::Misuse;
+};
+
+/// The result of `read`, whose errors of costs become CostErrors.
+template <class Read>
+auto with_cost_errors(Read&& read) {
+  try {
+    return read();
+  } catch (const ConfigError& error) {
+    throw CostError(error.what());
+  } catch (const DataError& error) {
+    throw CostError(error.what());
+  }
+}
 
 /// A limit of activations as Python gives it: a multiple of 1F1B's, or a text such as "512MiB".
 using GivenLimit = std::optional<std::variant<double, std::string>>;

@@ -21,6 +21,10 @@ std::optional<std::string> text_of(const std::optional<MemoryLimit>& limit) {
   return limit ? std::optional(to_string(*limit)) : std::nullopt;
 }
 
+Cluster cluster_of(std::string_view text) {
+  return with_cost_errors([&] { return read_cluster(text); });
+}
+
 /// Ends a long call if Python has received a signal, such as Ctrl-C.
 void stop_on_signal(const PlanProgress&) {
   const nb::gil_scoped_acquire gil;
@@ -116,16 +120,17 @@ void bind_plans(nb::module_& module) {
       .def(
           "__init__",
           [](PlanConstraints* self, const std::vector<int>& ranks, const std::vector<std::string>& schedules,
-             const std::string& weight_gradients, const GivenLimit& memory_limit,
+             const std::vector<Schedule>& own, const std::string& weight_gradients, const GivenLimit& memory_limit,
              const std::optional<std::string>& cluster, const std::vector<int>& replicas, bool recompute,
              bool overlaps_reduction, bool shards_optimizer, std::optional<double> time_limit) {
             const auto mode = weight_gradients_named(weight_gradients);
             require<ConfigError>(mode.has_value(), "weight_gradients = '", weight_gradients,
                                  "': pass 'stream', 'fused' or 'auto'");
             new (self) PlanConstraints{.schedules = schedules,
+                                       .own_schedules = own,
                                        .weight_gradients = *mode,
                                        .memory_limit = limit_of(memory_limit),
-                                       .cluster = cluster ? std::optional(read_cluster(*cluster)) : std::nullopt,
+                                       .cluster = cluster ? std::optional(cluster_of(*cluster)) : std::nullopt,
                                        .ranks = ranks,
                                        .replicas = replicas,
                                        .recompute = recompute,
@@ -134,10 +139,11 @@ void bind_plans(nb::module_& module) {
                                        .time_limit_s = time_limit,
                                        .progress = stop_on_signal};
           },
-          nb::kw_only(), "ranks"_a, "schedules"_a, "weight_gradients"_a, "memory_limit"_a.none(), "cluster"_a.none(),
-          "replicas"_a, "recompute"_a, "overlaps_reduction"_a, "shards_optimizer"_a, "time_limit"_a.none());
+          nb::kw_only(), "ranks"_a, "schedules"_a, "own"_a, "weight_gradients"_a, "memory_limit"_a.none(),
+          "cluster"_a.none(), "replicas"_a, "recompute"_a, "overlaps_reduction"_a, "shards_optimizer"_a,
+          "time_limit"_a.none());
   const auto costs_of = [](std::string_view text, const std::vector<int>& micro_batches) {
-    LayerCosts costs = read_layer_costs(text);
+    LayerCosts costs = with_cost_errors([&] { return read_layer_costs(text); });
     if (!micro_batches.empty()) costs.micro_batches = micro_batches;
     return costs;
   };
@@ -148,19 +154,25 @@ void bind_plans(nb::module_& module) {
       },
       "costs"_a, "micro_batches"_a, "constraints"_a, nb::call_guard<nb::gil_scoped_release>());
   module.def(
+      "stage_costs",
+      [](const Plan& plan, std::string_view costs, const PlanConstraints& constraints) {
+        return stage_costs_of(plan, read_layer_costs(costs), constraints);
+      },
+      "plan"_a, "costs"_a, "constraints"_a);
+  module.def(
       "scaling_curve",
       [costs_of](std::string_view costs, const std::vector<int>& micro_batches, const PlanConstraints& constraints,
                  const std::vector<int>& devices) {
         return scaling_curve(costs_of(costs, micro_batches), constraints, devices);
       },
       "costs"_a, "micro_batches"_a, "constraints"_a, "devices"_a, nb::call_guard<nb::gil_scoped_release>());
-  module.def("scaling_table", [](const std::vector<ScalePoint>& points) { return to_table(points); }, "points"_a);
+  module.def(
+      "scaling_table", [](const std::vector<ScalePoint>& points) { return to_table(points); }, "points"_a);
   module.def(
       "placed_costs",
       [](const StageCosts& costs, const Schedule& schedule, std::string_view cluster, const std::string& time_unit,
          double message_bytes, int replicas, double gradient_bytes) {
-        return placed_costs(costs, schedule, read_cluster(cluster),
-                            {time_unit, message_bytes, replicas, gradient_bytes});
+        return placed_costs(costs, schedule, cluster_of(cluster), {time_unit, message_bytes, replicas, gradient_bytes});
       },
       "costs"_a, "schedule"_a, "cluster"_a, "time_unit"_a, "message_bytes"_a, "replicas"_a, "gradient_bytes"_a);
 }

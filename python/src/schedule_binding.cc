@@ -68,6 +68,26 @@ void infer_pipelines(Schedule& schedule) {
   schedule.pipeline_of = std::move(pipeline_of);
 }
 
+/// The same for `schedule`. Throws CostError if they do not fit its stages.
+const StageCosts& fitting(const StageCosts* costs, const Schedule& schedule) {
+  with_cost_errors([&] { require_costs_fit(or_unit(costs), schedule.stage_count()); });
+  return or_unit(costs);
+}
+
+/// The costs of a part of a stage. A message costs what it does: its size stays.
+StageCosts divided(StageCosts costs, int parts) {
+  require<CostError>(parts >= 1, "costs divided into ", parts, " parts: at least 1 is needed");
+  for (std::vector<double>* list : {&costs.forward, &costs.input_grad, &costs.weight_grad, &costs.weight_grad_fused,
+                                    &costs.backward, &costs.update, &costs.activation_bytes})
+    for (double& cost : *list) cost /= parts;
+  return costs;
+}
+
+/// A simulation with its schedule, so that the critical path can be found when it is asked for.
+struct Simulated : Simulation {
+  Schedule schedule;
+};
+
 /// The rank of each stage follows from the instructions; a stage without any is on the first rank.
 Schedule schedule_of(const Orders& orders, int micro_batches, const std::string& name) {
   Schedule schedule{.name = name, .micro_batches = micro_batches};
@@ -203,6 +223,7 @@ void bind_costs(nb::module_& module) {
       nb::kw_only(), "forward"_a = 1.0, "input_grad"_a = 1.0, "weight_grad"_a = 1.0, "backward"_a = nb::none(),
       "update"_a = 0.0, "message"_a = 0.0, "message_gap"_a = 0.0, "weight_share"_a = 0.5, "overhead"_a = 0.0,
       "activation_bytes"_a = nb::none(), "terms"_a = nb::none());
+  costs.def("divided", &divided, "parts"_a, "The same for stages that are this number of equal parts of these.");
   costs.def_ro("forward", &StageCosts::forward)
       .def_ro("input_grad", &StageCosts::input_grad)
       .def_ro("weight_grad", &StageCosts::weight_grad)
@@ -224,7 +245,21 @@ void bind_simulation(nb::module_& module) {
       .def("__repr__", [](const Slot& slot) {
         return say("Slot('", to_string(slot.instruction), "', ", slot.begin, ", ", slot.end, ")");
       });
-  nb::class_<Simulation>(module, "Simulation", "The times and the memory of a simulated step.")
+  nb::class_<CriticalSlot>(module, "CriticalSlot", "A slot of the chain that decides the makespan.")
+      .def_prop_ro("rank", [](const CriticalSlot& one) { return one.rank.value(); })
+      .def_prop_ro("instruction", [](const CriticalSlot& one) { return to_string(one.slot.instruction); })
+      .def_prop_ro("begin", [](const CriticalSlot& one) { return one.slot.begin; })
+      .def_prop_ro("end", [](const CriticalSlot& one) { return one.slot.end; })
+      .def_ro("waits_for_message", &CriticalSlot::waits_for_message,
+              "Whether it waits for a value of the slot before it, which is on another rank.")
+      .def("__repr__", [](const CriticalSlot& one) {
+        return say("CriticalSlot(", one.rank.value(), ", '", to_string(one.slot.instruction), "', ", one.slot.begin,
+                   ", ", one.slot.end, ")");
+      });
+  nb::class_<Simulated>(module, "Simulation", "The times and the memory of a simulated step.")
+      .def_prop_ro(
+          "critical_path", [](const Simulated& self) { return critical_path(self.schedule, self); },
+          "The chain of slots, first slot first, that decides the makespan.")
       .def_ro("makespan", &Simulation::makespan, "From the first start on any rank to the last end on any rank.")
       .def_ro("span", &Simulation::span, "The longest time of a rank from its own first start to its own last end.")
       .def_ro("bubble", &Simulation::bubble_makespan, "The idle share of rank time in the makespan.")
@@ -235,7 +270,7 @@ void bind_simulation(nb::module_& module) {
       .def_ro("peak_contexts", &Simulation::peak_contexts,
               "Per rank: the peak of live micro-batches; one counts once for each chunk, until its B or W.")
       .def_ro("slots", &Simulation::slots, "Per rank: its compute and STEP instructions with their times.")
-      .def("__repr__", [](const Simulation& one) {
+      .def("__repr__", [](const Simulated& one) {
         return say("Simulation(makespan=", one.makespan, ", bubble=", one.bubble_makespan, ")");
       });
 }
@@ -273,7 +308,9 @@ void bind_schedule(nb::module_& module) {
       .def(
           "simulate",
           [](const Schedule& self, const StageCosts* costs) {
-            return simulate(lowered(self), or_unit(costs), {.links = {}, .keep_slots = true});
+            Schedule lowered_self = lowered(self);
+            Simulation made = simulate(lowered_self, fitting(costs, self), {.links = {}, .keep_slots = true});
+            return Simulated{std::move(made), std::move(lowered_self)};
           },
           "costs"_a = nb::none(), nb::call_guard<nb::gil_scoped_release>(),
           "Times of a step with these costs; without: F = I = W = 1, and messages take no time.")
@@ -282,11 +319,15 @@ void bind_schedule(nb::module_& module) {
           "A table for the terminal: a row per rank, a column per unit of time.")
       .def(
           "svg",
-          [](const Schedule& self, const StageCosts* costs) { return schedule_svg(lowered(self), or_unit(costs)); },
-          "costs"_a = nb::none(), "A picture.")
+          [](const Schedule& self, const StageCosts* costs, bool critical_path) {
+            return schedule_svg(lowered(self), fitting(costs, self), {.marks_critical_path = critical_path});
+          },
+          "costs"_a = nb::none(), nb::kw_only(), "critical_path"_a = false, "A picture; with the critical path marked.")
       .def(
           "html",
-          [](const Schedule& self, const StageCosts* costs) { return schedule_html(lowered(self), or_unit(costs)); },
+          [](const Schedule& self, const StageCosts* costs) {
+            return schedule_html(lowered(self), fitting(costs, self));
+          },
           "costs"_a = nb::none(), "A page with zoom, complete in itself.")
       .def("_repr_svg_", [](const Schedule& self) { return schedule_svg(lowered(self), StageCosts::unit()); })
       .def("to_text", &write_schedule, "The text of a .sched file.")

@@ -1,6 +1,7 @@
 """The package as it is installed. Run: pytest python/tests"""
 import doctest
 import importlib
+import json
 import pickle
 import subprocess
 import sys
@@ -37,6 +38,21 @@ def test_several_pipelines_follow_from_the_instructions():
         ps.schedule([["0F0", "0F1", "0B0"], ["1F0", "1F1", "1B0", "1B1", "0B1"]], micro_batches=2).check()
 
 
+def test_the_tutorial():
+    result = doctest.testfile(str(ROOT / "python" / "docs" / "tutorial.md"), module_relative=False,
+                              optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert result.attempted > 10 and result.failed == 0
+
+
+def test_cells_of_the_notebook_run():
+    cells = json.loads((ROOT / "python" / "docs" / "tutorial.ipynb").read_text())["cells"]
+    names: dict = {}
+    for source in ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"):
+        if "IPython" not in source and "pandas" not in source:
+            exec(source, names)
+    assert names["planned"].best.makespan > 0
+
+
 @pytest.mark.parametrize("name", list(ps.generators()))
 @given(**shapes)
 @settings(max_examples=10, deadline=None)
@@ -64,8 +80,18 @@ def test_costs_decide_about_the_step():
     assert costs.forward == [1, 2]
     assert made.simulate(costs).makespan > made.simulate().makespan
     assert [slot.instruction for slot in made.simulate().slots[1]][:2] == ["1F0", "1B0"]
-    with pytest.raises(ps.ConfigError, match="3"):
+    with pytest.raises(ps.CostError, match="3"):
         made.simulate(ps.StageCosts(forward=[1, 2, 3]))
+
+
+def test_the_critical_path_covers_the_makespan():
+    made = ps.schedule("zb-h1", ranks=3, micro_batches=5)
+    simulated = made.simulate(ps.StageCosts(message=0.25))
+    path = simulated.critical_path
+    assert path[0].begin == 0 and path[-1].end == simulated.makespan
+    gaps = [(b.begin - a.end, b.waits_for_message) for a, b in zip(path, path[1:])]
+    assert all(gap == (0.25 if waits else 0) for gap, waits in gaps)
+    assert "critical path" in made.svg(critical_path=True) and "critical path" not in made.svg()
 
 
 def test_a_violation_has_its_place():
@@ -77,6 +103,13 @@ def test_a_violation_has_its_place():
     assert isinstance(caught.value, ps.Misuse)
 
 
+def test_errors_have_one_root():
+    classes = [ps.Misuse, ps.ConfigError, ps.ScheduleError, ps.DataError, ps.CostError, ps.Failure, ps.InternalError]
+    assert all(issubclass(one, ps.Error) for one in classes) and ps.Error.__base__ is Exception
+    assert issubclass(ps.CostError, ps.DataError) and issubclass(ps.CostError, ps.ConfigError)
+    assert issubclass(ps.Misuse, ValueError) and issubclass(ps.Failure, RuntimeError)
+
+
 def test_bad_input_is_named():
     with pytest.raises(ps.ConfigError, match="1f1b"):
         ps.schedule("1f1bb", ranks=2, micro_batches=1)
@@ -86,8 +119,17 @@ def test_bad_input_is_named():
         ps.schedule(lambda p, m: [(3, "0F0")], ranks=2, micro_batches=1)
     with pytest.raises(ps.ConfigError, match="1f1b"):
         ps.generator("1f1b")(lambda p, m: [])
-    with pytest.raises(ps.DataError, match="penstock_layer_costs"):
+    with pytest.raises(ps.CostError, match="costs of stages"):
         ps.plan({"penstock_costs": 1})
+    with pytest.raises(ps.CostError, match="penstock_layer_costs"):
+        ps.plan({})
+    costs = json.loads((ROOT / "docs" / "example_costs.json").read_text())
+    with pytest.raises(ps.CostError, match="time_unit"):  # no unit
+        ps.plan({key: value for key, value in costs.items() if key != "time_unit"})
+    with pytest.raises(ps.CostError, match="did you mean 'ranks'"):
+        ps.plan({**costs, "rank": 2})
+    with pytest.raises(ps.ConfigError, match="machine"):
+        ps.compare(["1f1b"], ranks=2, micro_batches=2, costs_per="machine")
 
 
 @given(**shapes, split=st.booleans())
@@ -104,7 +146,13 @@ def test_plans():
     assert planned.best.makespan == planned.candidates[0].makespan
     assert {one.schedule for one in planned.candidates} <= {"1f1b", "zb-h1"}
     assert planned.best.schedule.check().micro_batches == 8
-    assert "chosen" in str(planned) and planned._repr_svg_().startswith("<svg")
+    assert "chosen" in str(planned) and planned._repr_svg_().startswith("<svg") and "<html" in planned.html()
+    assert planned.best.schedule.simulate(planned.stage_costs).makespan == pytest.approx(planned.best.makespan)
+    assert planned._repr_html_().count("<svg") == 1
+    assert len(planned.candidates.rows()[0]["stages"]) == planned.best.schedule.stages
+    own = ps.schedule(ps.schedule("1f1b", ranks=2, micro_batches=8).orders, micro_batches=8)
+    beside = ps.plan(ROOT / "docs" / "example_costs.json", ranks=2, micro_batches=[8], schedules=["1f1b", own])
+    assert {one.schedule for one in beside.candidates} == {"1f1b", "own-1"}
     with pytest.raises(ps.ConfigError, match="often"):
         ps.plan(ROOT / "docs" / "example_costs.json", weight_gradients="often")
 
@@ -127,6 +175,23 @@ def test_pictures():
     made = ps.schedule("1f1b", ranks=2, micro_batches=4)
     assert made._repr_svg_().startswith("<svg") and "<html" in made.html()
     assert "1f1b" in ps.compare(["1f1b", made], ranks=2, micro_batches=4)._repr_html_()
+
+
+def test_comparisons_and_sweeps():
+    compared = ps.compare(["1f1b", "zb-v"], ranks=2, micro_batches=4, costs_per="rank")
+    assert [sum(one.busy) for one in compared.simulations] == [24, 24]
+    assert compared.html().count("<svg") == 2 and "<th>schedule</th>" in compared._repr_html_()
+    costs = {"fast": ps.StageCosts(), "slow": ps.StageCosts(forward=2)}
+    rows = ps.sweep(["gpipe", "1f1b"], ranks=[2, 4], micro_batches=[4], costs=costs)
+    assert len(rows) == 8 and {row["costs"] for row in rows} == {"fast", "slow"}
+    alone = ps.schedule("1f1b", ranks=4, micro_batches=4).simulate(costs["slow"]).makespan
+    assert [row["makespan"] for row in rows if row["ranks"] == 4 and row["costs"] == "slow"] == [alone, alone]
+    assert str(ps.sweep([], ranks=[2], micro_batches=[2])) == ""
+
+
+def test_the_gallery_has_every_schedule():
+    page = ps.gallery(ranks=2, micro_batches=2)
+    assert page.count("<svg") == len(ps.generators()) and all(f"<h2>{name}</h2>" in page for name in ps.generators())
 
 
 def test_a_wrong_instruction_is_found():

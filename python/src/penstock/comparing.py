@@ -1,7 +1,8 @@
 """Several schedules side by side."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+import html
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional, Union
 
@@ -12,6 +13,43 @@ from penstock.schedules import Wave, schedule
 if TYPE_CHECKING:
     import pandas
 
+Source = Union[Schedule, str, Wave]
+Row = dict[str, Any]
+
+
+class Rows(tuple[Row, ...]):
+    """Rows of one table, shown as such."""
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        import pandas
+
+        return pandas.DataFrame(list(self))
+
+    def _cells(self) -> list[list[str]]:
+        heading = [list(self[0])] if self else []
+        return heading + [[_text(name, value) for name, value in row.items()] for row in self]
+
+    def __str__(self) -> str:
+        cells = self._cells()
+        widths = [max(map(len, column)) for column in zip(*cells)]
+        return "\n".join("  ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
+                                   for i, (cell, width) in enumerate(zip(line, widths))) for line in cells)
+
+    def _repr_html_(self) -> str:
+        lines = ["".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in line)
+                 for tag, line in zip(["th"] + ["td"] * len(self), self._cells())]
+        return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def _text(name: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if name == "bubble":
+        return f"{value:.1%}"
+    if name == "peak_activations":
+        return f"{value:.1f}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -19,37 +57,62 @@ class Comparison:
 
     schedules: tuple[Schedule, ...]
     simulations: tuple[Simulation, ...]
-    messages: tuple[int, ...]  # of all ranks in a step
-    costs: Optional[StageCosts] = None
+    costs: tuple[Optional[StageCosts], ...]
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> Rows:
         """One dictionary for each schedule."""
-        return [{"schedule": one.name, "ranks": one.ranks, "chunks": max(one.chunks),
-                 "micro_batches": one.micro_batches, "makespan": simulated.makespan, "bubble": simulated.bubble,
-                 "peak_activations": max(simulated.peak_activations), "messages": messages}
-                for one, simulated, messages in zip(self.schedules, self.simulations, self.messages)]
+        return Rows(_row(*one) for one in zip(self.schedules, self.simulations, self.costs))
 
     def to_pandas(self) -> "pandas.DataFrame":
-        import pandas
-
-        return pandas.DataFrame(self.rows())
+        return self.rows().to_pandas()
 
     def __str__(self) -> str:
-        return _as_table(self.rows())
+        return str(self.rows())
 
     def _repr_html_(self) -> str:
-        pictures = "".join(f"<h4>{one.name}</h4>{one.svg(self.costs)}" for one in self.schedules)
-        return f"<pre>{self}</pre>{pictures}"
+        pictures = "".join(f"<div>{one.svg(costs)}</div>" for one, costs in zip(self.schedules, self.costs))
+        return self.rows()._repr_html_() + pictures
+
+    def html(self) -> str:
+        """A page with the table and the pictures, complete in itself."""
+        return f"<!doctype html><meta charset=\"utf-8\"><title>schedules</title>{self._repr_html_()}"
 
 
-def compare(sources: Sequence[Union[Schedule, str, Wave]], *, ranks: Optional[int] = None,
-            micro_batches: Optional[int] = None, costs: Optional[StageCosts] = None) -> Comparison:
+class Sweep(Rows):
+    """A row for each schedule, shape and costs."""
+
+
+def _row(made: Schedule, simulated: Simulation, costs: Optional[StageCosts]) -> Row:
+    return {"schedule": made.name, "ranks": made.ranks, "chunks": max(made.chunks), "micro_batches": made.micro_batches,
+            "makespan": simulated.makespan, "bubble": simulated.bubble,
+            "peak_activations": max(simulated.peak_activations), "messages": _planning.figures(made, costs)[1]}
+
+
+def _made(source: Source, ranks: Optional[int], micro_batches: Optional[int], costs: Optional[StageCosts],
+          costs_per: str) -> tuple[Schedule, Simulation, Optional[StageCosts]]:
+    if costs_per not in ("stage", "rank"):
+        raise _planning.ConfigError(f"costs_per = '{costs_per}': pass 'stage' or 'rank'")
+    made = source if isinstance(source, Schedule) else None
+    if made is None:
+        if micro_batches is None:
+            raise _planning.ConfigError(f"compare {source!r} for how many micro-batches? Pass micro_batches=")
+        made = schedule(source, ranks=ranks, micro_batches=micro_batches, costs=None if costs_per == "rank" else costs)
+    if costs_per == "rank":
+        costs = (costs or StageCosts()).divided(max(made.chunks))
+    return made.check(), made.simulate(costs), costs
+
+
+def compare(sources: Sequence[Source], *, ranks: Optional[int] = None, micro_batches: Optional[int] = None,
+            costs: Optional[StageCosts] = None, costs_per: str = "stage") -> Comparison:
     """Simulates schedules with the same costs.
 
     Parameters
     ----------
     sources
         Schedules, or what `schedule` takes for the given `ranks` and `micro_batches`.
+    costs_per
+        'stage': the costs are those of each stage; 'rank': of all v stages of a rank together, so that schedules of
+        different v do the same work.
 
     Examples
     --------
@@ -59,27 +122,33 @@ def compare(sources: Sequence[Union[Schedule, str, Wave]], *, ranks: Optional[in
     1f1b          4       1              8        33   27.3%               4.0        48
     zb-h1         4       1              8        27   11.1%               4.0        48
     """
-    made = []
+    made = [_made(source, ranks, micro_batches, costs, costs_per) for source in sources]
+    return Comparison(*(tuple(column) for column in zip(*made))) if made else Comparison((), (), ())
+
+
+def sweep(sources: Sequence[Source], *, ranks: Sequence[int], micro_batches: Sequence[int],
+          costs: Union[StageCosts, Mapping[str, StageCosts], None] = None, costs_per: str = "stage") -> Sweep:
+    """Simulates schedules for all combinations of p, m and costs.
+
+    Parameters
+    ----------
+    costs
+        Costs, or several by name: each row then says which.
+
+    Examples
+    --------
+    >>> print(sweep(["1f1b", "zb-h1"], ranks=[2, 4], micro_batches=[8]))
+    schedule  ranks  chunks  micro_batches  makespan  bubble  peak_activations  messages
+    1f1b          2       1              8        27   11.1%               2.0        16
+    1f1b          4       1              8        33   27.3%               4.0        48
+    zb-h1         2       1              8        25    4.0%               2.0        16
+    zb-h1         4       1              8        27   11.1%               4.0        48
+    """
+    rows: list[Row] = []
     for source in sources:
-        if not isinstance(source, Schedule):
-            if micro_batches is None:
-                raise _planning.ConfigError(f"compare {source!r} for how many micro-batches? Pass micro_batches=")
-            source = schedule(source, ranks=ranks, micro_batches=micro_batches, costs=costs)
-        made.append(source.check())
-    return Comparison(tuple(made), tuple(one.simulate(costs) for one in made),
-                      tuple(_planning.figures(one, costs)[1] for one in made), costs)
-
-
-def _as_table(rows: list[dict[str, Any]]) -> str:
-    def text(name: str, value: object) -> str:
-        if name == "bubble":
-            return f"{value:.1%}"
-        if name == "peak_activations":
-            return f"{value:.1f}"
-        return f"{value:g}" if isinstance(value, float) else str(value)
-
-    lines = [list(rows[0])] if rows else []
-    lines += [[text(name, value) for name, value in row.items()] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    return "\n".join("  ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
-                               for i, (cell, width) in enumerate(zip(line, widths))) for line in lines)
+        for p in ranks:
+            for m in micro_batches:
+                for name, given in (costs.items() if isinstance(costs, Mapping) else [("", costs)]):
+                    row = _row(*_made(source, p, m, given, costs_per))
+                    rows.append({**row, "costs": name} if isinstance(costs, Mapping) else row)
+    return Sweep(rows)

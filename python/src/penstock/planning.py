@@ -1,6 +1,7 @@
 """The planner: which schedule, partition and number of micro-batches a step should have."""
 from __future__ import annotations
 
+import html
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -10,40 +11,49 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from penstock import _planning
 from penstock._planning import Candidate, ConfigError, Plan, Schedule, StageCosts
+from penstock.comparing import Rows
 
 if TYPE_CHECKING:
     import pandas
 
+shown = 12  # candidates in a notebook
 Source = Union[str, "os.PathLike[str]", Mapping[str, Any]]
 
 
 class Candidates(tuple[Candidate, ...]):
     """What the planner tried: those that fit, the shortest step first; then the others."""
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> Rows:
         """One dictionary for each candidate."""
-        return [{"schedule": one.schedule, "ranks": one.ranks, "replicas": one.replicas, "chunks": one.chunks,
-                 "micro_batches": one.micro_batches, "stages": one.stages, "devices": one.devices,
-                 "recomputed": one.recomputed, "partition": one.partition_kind,
-                 "weight_gradients": one.weight_gradients, "memory_limit": one.memory_limit, "fits": one.fits,
-                 "makespan": one.makespan, "bubble": one.bubble, "most_bytes": max(one.memory_bytes)} for one in self]
+        return Rows({"schedule": one.schedule, "ranks": one.ranks, "replicas": one.replicas, "chunks": one.chunks,
+                     "micro_batches": one.micro_batches, "stages": one.stages, "devices": one.devices,
+                     "recomputed": one.recomputed, "partition": one.partition_kind,
+                     "weight_gradients": one.weight_gradients, "memory_limit": one.memory_limit, "fits": one.fits,
+                     "makespan": one.makespan, "bubble": one.bubble, "most_bytes": max(one.memory_bytes)}
+                    for one in self)
 
     def to_pandas(self) -> "pandas.DataFrame":
-        import pandas
+        return self.rows().to_pandas()
 
-        return pandas.DataFrame(self.rows())
+    def _repr_html_(self) -> str:
+        return self.rows()._repr_html_()
 
 
 class Planned:
     """What the planner chose (`best`), and what else it tried."""
 
-    def __init__(self, planned: _planning.Planned) -> None:
-        self._planned = planned
+    def __init__(self, planned: _planning.Planned, costs: str, constraints: _planning.PlanConstraints) -> None:
+        self._planned, self._costs, self._constraints = planned, costs, constraints
         self.candidates = Candidates(planned.candidates)
 
     @property
     def best(self) -> Plan:
         return self._planned.best
+
+    @property
+    def stage_costs(self) -> StageCosts:
+        """The costs of the stages of `best`, with which its schedule is simulated and drawn."""
+        return _planning.stage_costs(self.best, self._costs, self._constraints)
 
     @property
     def left_out(self) -> list[str]:
@@ -58,8 +68,21 @@ class Planned:
     def __str__(self) -> str:
         return str(self._planned)
 
+    def svg(self, *, critical_path: bool = False) -> str:
+        """A picture of the best plan, with the times of its stages."""
+        return self.best.schedule.svg(self.stage_costs, critical_path=critical_path)
+
+    def html(self) -> str:
+        """A page of the best plan with zoom, complete in itself."""
+        return self.best.schedule.html(self.stage_costs)
+
     def _repr_svg_(self) -> str:
-        return self.best.schedule.svg()
+        return self.svg()
+
+    def _repr_html_(self) -> str:
+        names = ("schedule", "ranks", "replicas", "chunks", "micro_batches", "weight_gradients", "makespan", "bubble")
+        best = Rows({name: row[name] for name in names} for row in self.candidates.rows()[:shown])
+        return f"<p>{html.escape(self.explanation)}</p>{best._repr_html_()}<div>{self.svg()}</div>"
 
 
 @dataclass(frozen=True)
@@ -68,17 +91,18 @@ class Scaling:
 
     points: tuple[_planning.ScalePoint, ...]
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> Rows:
         """One dictionary for each number of devices."""
-        return [{"devices": one.devices, "ranks": one.chosen.ranks, "replicas": one.chosen.replicas,
-                 "schedule": one.chosen.schedule, "chunks": one.chosen.chunks,
-                 "micro_batches": one.chosen.micro_batches, "step": one.step,
-                 "samples_per_unit": one.samples_per_unit, "efficiency": one.efficiency} for one in self.points]
+        return Rows({"devices": one.devices, "ranks": one.chosen.ranks, "replicas": one.chosen.replicas,
+                     "schedule": one.chosen.schedule, "chunks": one.chosen.chunks,
+                     "micro_batches": one.chosen.micro_batches, "step": one.step,
+                     "samples_per_unit": one.samples_per_unit, "efficiency": one.efficiency} for one in self.points)
 
     def to_pandas(self) -> "pandas.DataFrame":
-        import pandas
+        return self.rows().to_pandas()
 
-        return pandas.DataFrame(self.rows())
+    def _repr_html_(self) -> str:
+        return self.rows()._repr_html_()
 
     def __str__(self) -> str:
         return _planning.scaling_table(list(self.points))
@@ -96,8 +120,8 @@ def _numbers(given: Union[int, Sequence[int], None]) -> list[int]:
 
 
 def plan(costs: Source, *, ranks: Union[int, Sequence[int], None] = None, micro_batches: Sequence[int] = (),
-         schedules: Sequence[str] = (), weight_gradients: str = "auto", memory_limit: Union[float, str, None] = None,
-         target: Optional[str] = None, cluster: Optional[Source] = None,
+         schedules: Sequence[Union[str, Schedule]] = (), weight_gradients: str = "auto",
+         memory_limit: Union[float, str, None] = None, target: Optional[str] = None, cluster: Optional[Source] = None,
          replicas: Union[int, Sequence[int], None] = None, recompute: bool = False, overlap_reduction: bool = False,
          shard_optimizer: bool = False, time_limit: Optional[float] = None) -> Planned:
     """Chooses the schedule with the shortest predicted step.
@@ -109,7 +133,7 @@ def plan(costs: Source, *, ranks: Union[int, Sequence[int], None] = None, micro_
     ranks, micro_batches
         The p's and m's to try, in place of the file's.
     schedules
-        Names of generators; without: all that train.
+        Names of generators, and schedules; without: all generators that train.
     weight_gradients
         'stream', 'fused', or 'auto': both are tried.
     memory_limit
@@ -129,8 +153,9 @@ def plan(costs: Source, *, ranks: Union[int, Sequence[int], None] = None, micro_
 
     Raises
     ------
-    DataError
-        For a file that cannot be read; names the member and its possible values.
+    CostError
+        For costs or a cluster that cannot be read, have no unit or an unknown member; names the member
+        and its possible values.
     ConfigError, ScheduleError
         If nothing can be planned, or nothing fits; names the smallest limit that would.
     """
@@ -138,7 +163,8 @@ def plan(costs: Source, *, ranks: Union[int, Sequence[int], None] = None, micro_
                                memory_limit=memory_limit, target=target, cluster=cluster, replicas=replicas,
                                recompute=recompute, overlap_reduction=overlap_reduction,
                                shard_optimizer=shard_optimizer, time_limit=time_limit)
-    return Planned(_planning.plan(read(costs), list(micro_batches), constraints))
+    text = read(costs)
+    return Planned(_planning.plan(text, list(micro_batches), constraints), text, constraints)
 
 
 def scaling(costs: Source, cluster: Source, devices: Sequence[int], *, micro_batches: Sequence[int] = (),
@@ -174,7 +200,7 @@ def on_cluster(costs: StageCosts, schedule: Schedule, cluster: Source, *, messag
 
 
 def _constraints(*, cluster: Optional[Source], ranks: Union[int, Sequence[int], None] = None,
-                 schedules: Sequence[str] = (), weight_gradients: str = "auto",
+                 schedules: Sequence[Union[str, Schedule]] = (), weight_gradients: str = "auto",
                  memory_limit: Union[float, str, None] = None, target: Optional[str] = None,
                  replicas: Union[int, Sequence[int], None] = None, recompute: bool = False,
                  overlap_reduction: bool = False, shard_optimizer: bool = False,
@@ -188,6 +214,8 @@ def _constraints(*, cluster: Optional[Source], ranks: Union[int, Sequence[int], 
     if cluster is not None and time_limit is None:
         time_limit = 7.0
     return _planning.PlanConstraints(
-        ranks=_numbers(ranks), schedules=list(schedules), weight_gradients=weight_gradients, memory_limit=memory_limit,
+        ranks=_numbers(ranks), schedules=[one for one in schedules if isinstance(one, str)],
+        own=[one for one in schedules if isinstance(one, Schedule)], weight_gradients=weight_gradients,
+        memory_limit=memory_limit,
         cluster=None if cluster is None else read(cluster), replicas=_numbers(replicas), recompute=recompute,
         overlaps_reduction=overlap_reduction, shards_optimizer=shard_optimizer, time_limit=time_limit)
