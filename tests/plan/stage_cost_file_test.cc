@@ -84,9 +84,10 @@ TEST(CostList, errors_name_the_position) {
   EXPECT_TRUE(error_text("").starts_with("--cost-w : cost 1 is ''"));
 }
 
-TEST(CostList, refuses_blanks_and_empty_items) {
+TEST(CostList, takes_blanks_around_costs_and_refuses_empty_items) {
+  EXPECT_EQ(parse_cost_list("--cost-w", " 1, 2 "), (std::vector<double>{1, 2}));
   for (const char* text :
-       {"", ",", "1,", ",1", "1,,2", "-1", "nan", "inf", "1e999", "0x10", " 1", "1 ", "1;2", "1.5ms", "+1", "1,5 2"})
+       {"", ",", "1,", ",1", "1,,2", "-1", "nan", "inf", "1e999", "0x10", " ", "1;2", "1.5ms", "+1", "1,5 2"})
     EXPECT_NE(error_text(text), "[no error]") << "'" << text << "'";
 }
 }  // namespace

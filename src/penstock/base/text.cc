@@ -50,7 +50,8 @@ std::string letters_of(std::string_view name) {
 std::size_t distance_of_letters(const std::string& name, const std::string& known) {
   constexpr std::size_t shortest_part = 3;
   const std::size_t distance = edit_distance(name, known);
-  const bool is_part = known.size() >= shortest_part && name.find(known) != std::string::npos;
+  const bool is_part = std::min(name.size(), known.size()) >= shortest_part &&
+                       (name.find(known) != std::string::npos || known.find(name) != std::string::npos);
   return is_part ? std::min<std::size_t>(distance, 1) : distance;
 }
 

@@ -32,8 +32,8 @@ std::string printable(std::string_view text);
 std::size_t edit_distance(std::string_view from, std::string_view to);
 
 /// The name that was most likely meant by `name`, for a message. Case, '-' and '_' make no difference, and a name that
-/// `name` contains is close: NUM_MICRO_BATCHES is near micro-batches, zbv and ZBVZeroBubble are near zb-v. Of equally
-/// close names the first with the smallest edit distance. `names` must not be empty and must outlive the result.
+/// contains the other one is close: NUM_MICRO_BATCHES is near micro-batches, zbv and ZBVZeroBubble are near zb-v. Of
+/// equally close names the first with the smallest edit distance. `names` must not be empty and must outlive the result.
 const std::string& nearest(std::string_view name, const std::vector<std::string>& names);
 
 /// The number that `text` consists of, as std::from_chars() reads it; none for any other text, and for a number that is
