@@ -83,11 +83,12 @@ std::vector<std::vector<Device>> orders_of(const Cluster& cluster, const std::ve
 
 /// Replicas beside each other in `order`, or pipelines beside each other.
 std::vector<Placement> placements_of(const std::vector<Device>& order, int ranks, int replicas) {
-  Placement beside(static_cast<std::size_t>(ranks)), apart(static_cast<std::size_t>(ranks));
-  for (int rank = 0; rank < ranks; ++rank)
-    for (int k = 0; k < replicas; ++k) {
-      beside[static_cast<std::size_t>(rank)].push_back(order[static_cast<std::size_t>(rank * replicas + k)]);
-      apart[static_cast<std::size_t>(rank)].push_back(order[static_cast<std::size_t>(k * ranks + rank)]);
+  const auto p = static_cast<std::size_t>(ranks), d = static_cast<std::size_t>(replicas);
+  Placement beside(p), apart(p);
+  for (std::size_t rank = 0; rank < p; ++rank)
+    for (std::size_t k = 0; k < d; ++k) {
+      beside[rank].push_back(order[rank * d + k]);
+      apart[rank].push_back(order[k * p + rank]);
     }
   if (beside == apart) return {beside};
   return {beside, apart};
