@@ -53,7 +53,7 @@ const std::string* setting(const Trace& trace, const char* name) {
   return found == trace.settings.end() ? nullptr : &found->second;
 }
 
-/// Where the ranks of a run are: rank r on device r.
+/// The machines of a run: rank r on device r.
 Site site_of(const Cluster& cluster, int ranks, const LayerCosts& costs) {
   const std::vector<Device> devices = cluster.devices();
   require<ConfigError>(static_cast<std::size_t>(ranks) <= devices.size(), "the trace has ", ranks,

@@ -8,6 +8,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
+#include "penstock/plan/candidates.h"
 #include "penstock/plan/layer_sums.h"
 #include "penstock/plan/planner.h"
 #include "penstock/schedule/generate.h"
@@ -134,12 +135,8 @@ MeasuredStep measured_step(const Row& row, LayerCosts costs) {
   if (const std::string partition(row.text("partition")); !partition.empty())
     constraints.stages = stages_of(partition, costs, costs.ranks * *constraints.chunks);
   const Plan plan = make_plan(costs, constraints).plan;
-  Stages stages;
-  for (const std::vector<std::string>& layers : plan.stages) {
-    const int begin = stages.empty() ? 0 : stages.back().end;
-    stages.push_back({begin, begin + static_cast<int>(layers.size())});
-  }
-  return {plan.schedule, stage_costs(LayerSums(costs, m), plan.schedule.rank_of_stage, stages), row.time("measured"),
+  return {plan.schedule, stage_costs(LayerSums(costs, m), plan.schedule.rank_of_stage, ranges_of(plan.stages, costs)),
+          row.time("measured"),
           /*overlaps=*/false, say(name, ", ", counted(costs.ranks, "rank"), ", m = ", m)};
 }
 

@@ -1,4 +1,4 @@
-// Where the ranks of a pipeline run: their speeds, their memory, the links between them, and the links between the
+// The machines of a pipeline's ranks: their speeds, their memory, the links between them, and the links between the
 // replicas of a rank. Inside this module only.
 #pragma once
 
@@ -28,7 +28,7 @@ class Site {
   /// The time of an instruction on the rank, relative to the cost file.
   double slowness(Rank rank) const { return slowness_.empty() ? 1 : slowness_[rank.index()]; }
   double least_slowness() const;
-  /// The sum of the ranks' speeds, of `ranks` equal ones if there is no cluster.
+  /// The sum of the ranks' speeds, or `ranks` without a cluster.
   double speed(int ranks) const;
   /// Bytes; infinity if nothing limits them.
   double memory(Rank rank) const { return memory_.empty() ? cap_ : memory_[rank.index()]; }
