@@ -63,6 +63,7 @@ def test_bad_clusters_are_named():
 
 
 def test_a_long_search_is_interrupted():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts jobs in the background without it
     many = costs(96) | {"samples": 4096}
     cluster = CLUSTER | {"nodes": [{"name": f"n{i}", "kind": "fast", "ranks": 8} for i in range(64)]}
     threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
