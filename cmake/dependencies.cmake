@@ -12,7 +12,7 @@ endif()
 add_library(penstock::xxhash INTERFACE IMPORTED)
 target_include_directories(penstock::xxhash SYSTEM INTERFACE ${PENSTOCK_XXHASH_HEADERS})
 
-if(PENSTOCK_TEXT)
+if(PENSTOCK_JOBS)
   include(${CMAKE_CURRENT_LIST_DIR}/find_text_libraries.cmake)
   if(PENSTOCK_MISSING_TEXT_LIBRARIES)
     message(FATAL_ERROR "Tokenizers need these packages: ${PENSTOCK_MISSING_TEXT_LIBRARIES}; install them, or run "

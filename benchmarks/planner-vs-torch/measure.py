@@ -4,8 +4,9 @@
 usage: measure.py [--ranks P] [--rounds N] [--micro-batches M] [--json FILE]
 
 Needs torch and penstock. Each round measures the costs of the blocks in place before it runs one step of each schedule,
-so that both see the same machine. Other programs' use of its cores is noted for each measurement and each step; the
-figures are medians over the quieter half of them.
+so that both see the same machine. Other programs and other virtual machines make times longer and never shorter: the
+figures are lower quartiles, of steps as of measurements of all layers. Other programs' use of the cores is noted for
+each step.
 """
 import argparse
 import json
@@ -71,10 +72,8 @@ class OtherPrograms:
         return max(0.0, (self._last[0] - before) / (self._last[1] - begin) / os.cpu_count())
 
 
-def quieter(values, shares):
-    """The half of the values with the smallest shares of other programs."""
-    order = sorted(range(len(values)), key=shares.__getitem__)
-    return [values[i] for i in order[:(len(order) + 1) // 2]]
+def quartile(times):
+    return sorted(times)[len(times) // 4]
 
 
 def overhead(rank, p, latency):
@@ -92,13 +91,18 @@ def overhead(rank, p, latency):
     return max(0.0, statistics.median(times[2:]) / (2 * (m + p - 1)) - latency)
 
 
-def medians(measured):
-    """The median of each time of each layer."""
-    costs = dict(measured[0])
-    costs["layers"] = [{key: value if key == "name" else statistics.median(m["layers"][i][key] for m in measured)
-                        for key, value in layer.items()} for i, layer in enumerate(costs["layers"])]
-    for layer in costs["layers"]:
-        layer.update({key: int(layer[key]) for key in layer if key.endswith("_bytes")})
+def lower_half(measured, p):
+    """The medians of the faster half of the measurements; the spread as penstock.torch.measure defines it."""
+    faster = sorted(measured, key=lambda one: sum(layer["forward"] + layer["backward"] for layer in one["layers"]))
+    faster = faster[:(len(faster) + 1) // 2]
+    costs, spreads = dict(measured[0], layers=[]), []
+    for i, layer in enumerate(measured[0]["layers"]):
+        low, middle, high = statistics.quantiles([one["layers"][i]["backward"] for one in faster], n=4)
+        spreads.append((high - low) / 2 / middle)
+        costs["layers"].append({key: value if isinstance(value, (str, int)) else
+                                statistics.median(one["layers"][i][key] for one in faster)
+                                for key, value in layer.items()})
+    costs["spread"] = statistics.median(spreads) / (BLOCKS / p) ** 0.5
     return costs
 
 
@@ -133,21 +137,19 @@ def work(rank, meeting, arguments, results):
         return 1e3 * float(own.sum())
 
     steps, shares = {name: [] for name in SCHEDULES}, {name: [] for name in SCHEDULES}
-    costs, cost_shares = [], []
+    costs = []
     for name in SCHEDULES:  # warms up
         step(name)
     others = OtherPrograms()
     for _ in range(arguments.rounds):
         for name in SCHEDULES:
-            others.share()
             if rank == 0:
                 costs.append(measured(1))
-            cost_shares.append(others.share())
+            others.share()
             steps[name].append(step(name))
             shares[name].append(others.share())
     if rank == 0:
-        results.put({"steps": steps, "shares": shares, "cost_shares": cost_shares,
-                     "costs": medians(quieter(costs, cost_shares)),
+        results.put({"steps": steps, "shares": shares, "costs": lower_half(costs, p), "all_costs": costs,
                      "plans": {name: plan.to_text() for name, plan in plans.items()}})
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
@@ -158,15 +160,18 @@ def report(found, p, cores):
     for name in SCHEDULES:
         plan = ps.Plan.from_text(found["plans"][name])
         predicted = shared_makespan(plan, costs, cores=cores, busy=p)
-        times = quieter(found["steps"][name], found["shares"][name])
-        middle = statistics.median(times)
-        rows.append({"schedule": name, "predicted_ms": predicted, "measured_ms": middle, "least_ms": min(times),
-                     "error": predicted / middle - 1, "partition": plan.partition})
-    chosen = min(rows, key=lambda row: row["predicted_ms"])
+        measured = quartile(found["steps"][name])
+        rows.append({"schedule": name, "predicted_ms": predicted, "measured_ms": measured,
+                     "median_ms": statistics.median(found["steps"][name]), "error": predicted / measured - 1,
+                     "chunks": max(plan.schedule.chunks), "partition": plan.partition})
+    # As the planner does: the simplest of those within the spread of the costs.
+    limit = min(row["predicted_ms"] for row in rows) * (1 + costs["spread"])
+    chosen = min(rows, key=lambda row: (row["predicted_ms"] > limit, row["chunks"], row["predicted_ms"]))
     best = min(row["measured_ms"] for row in rows)
     shares = [share for of_schedule in found["shares"].values() for share in of_schedule]
     print(f"{p} processes on {cores} cores, {len(found['steps']['1f1b'])} rounds; other programs used "
-          f"{statistics.median(shares):.0%} of the cores in the median step, {min(shares):.0%} in the quietest")
+          f"{statistics.median(shares):.0%} of the cores in the median step, {max(shares):.0%} in the worst; "
+          f"spread of the costs {costs['spread']:.1%}")
     print("| schedule | predicted, ms | measured, ms | error | against the best |\n| --- | ---: | ---: | ---: | ---: |")
     for row in rows:
         mark = " (chosen)" if row is chosen else ""

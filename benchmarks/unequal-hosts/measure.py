@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Plans for unequal hosts beside every other partition, measured; and a slow host that joins.
 
-    measure.py PENSTOCK [--settings N,...] [--steps N] [--within SHARE]
+    measure.py PENSTOCK [--settings N,...] [--steps N] [--within SHARE] [--joins]
 
 PENSTOCK is the program; to be run by a Python with the package penstock, as root. Hosts are network namespaces that a
 bridge joins, each with a data rate and a share of a processor (cpu control groups, version 1). For each setting, the planner
 chooses the order of the hosts and the partition of a perceptron with 1F1B; then every partition that is predicted to
-take at most `--within` more than it is measured in that order. Prints tables in Markdown.
+take at most `--within` more than it is measured in that order. With --joins, the plan for all hosts but the slowest
+one beside the plan for all, which may leave it out. Prints tables in Markdown.
 """
 import argparse
 import contextlib
@@ -162,23 +163,55 @@ class Predictions:
         return [[0, *begins] for begins in itertools.combinations(possible, self.ranks - 1)]
 
 
+def planned_for(costs, shares, rate, micro_batches, ranks):
+    return ps.plan({**costs, "ranks": len(shares)}, cluster=cluster_of(shares, rate), ranks=ranks, replicas=1,
+                   micro_batches=[micro_batches], schedules=["1f1b"], weight_gradients="stream").best
+
+
+def order_of(plan):
+    return [int(device[1:].split(":")[0]) for device in plan.devices]
+
+
+def joins(program, number, steps):
+    """A row: the step without the slowest host of a setting, and with it."""
+    shares, rate, name, m = SETTINGS[number]
+    with tempfile.TemporaryDirectory() as folder:
+        costs = profiled(program, WIDTHS[name], m, f"{folder}/costs")
+    plans = [planned_for(costs, some, rate, m, None) for some in (shares[:-1], shares)]
+    with contextlib.closing(Hosts(shares, rate)) as hosts:
+        def time_of(plan):
+            return measured(program, hosts, order_of(plan), WIDTHS[name], m, [stage[0] for stage in plan.stages[1:]],
+                            steps)
+        times = [[time_of(plan) for plan in plans] for _ in range(3)]
+    before, after = (min(column) for column in zip(*times))
+    print(f"| {' : '.join(map(str, shares))} | {rate} | {name} | {m} | {' '.join(plans[0].devices)} | "
+          f"{' '.join(plans[1].devices)} | {plans[1].makespan / plans[0].makespan:.3f} | {after / before:.3f} |",
+          flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("penstock")
     parser.add_argument("--settings", default=",".join(map(str, range(len(SETTINGS)))))
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--within", type=float, default=0.25)
+    parser.add_argument("--joins", action="store_true")
     flags = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: exit(1))
+    if flags.joins:
+        print("| shares | rate | network | m | hosts before | hosts after | predicted after over before | measured |\n|"
+              + " --- |" * 8)
+        for number in map(int, flags.settings.split(",")):
+            joins(flags.penstock, number, flags.steps)
+        return
     print("| shares | rate | network | m | order, planned stages | predicted ms | measured ms | best of | its ms | "
           "planned over best | predicted over measured |\n|" + " --- |" * 11)
     for number in map(int, flags.settings.split(",")):
         shares, rate, name, m = SETTINGS[number]
         with tempfile.TemporaryDirectory() as folder:
             costs = profiled(flags.penstock, WIDTHS[name], m, f"{folder}/costs")
-            planned = ps.plan({**costs, "ranks": len(shares)}, cluster=cluster_of(shares, rate), ranks=len(shares),
-                              replicas=1, micro_batches=[m], schedules=["1f1b"], weight_gradients="stream").best
-        order = [int(device[1:].split(":")[0]) for device in planned.devices]
+        planned = planned_for(costs, shares, rate, m, len(shares))
+        order = order_of(planned)
         predictions = Predictions(costs, cluster_of(shares, rate), order, m)
         names = [layer["name"] for layer in costs["layers"]]
         chosen = [names.index(stage[0]) for stage in planned.stages]

@@ -74,15 +74,6 @@ const StageCosts& fitting(const StageCosts* costs, const Schedule& schedule) {
   return or_unit(costs);
 }
 
-/// The costs of a part of a stage. A message costs what it does: its size stays.
-StageCosts divided(StageCosts costs, int parts) {
-  require<CostError>(parts >= 1, "costs divided into ", parts, " parts: at least 1 is needed");
-  for (std::vector<double>* list : {&costs.forward, &costs.input_grad, &costs.weight_grad, &costs.weight_grad_fused,
-                                    &costs.backward, &costs.update, &costs.activation_bytes})
-    for (double& cost : *list) cost /= parts;
-  return costs;
-}
-
 /// A simulation with its schedule, so that the critical path can be found when it is asked for.
 struct Simulated : Simulation {
   Schedule schedule;

@@ -20,7 +20,7 @@ def test_the_first_layer_has_no_i():
     costs = ps.torch.measure(layers, torch.randn(4, 8), samples=16, repeats=3)
     assert [layer["name"] for layer in costs["layers"]] == ["block0", "block1", "block2", "block3"]
     assert costs["layers"][0]["input_grad"] == 0 < costs["layers"][1]["input_grad"]
-    assert costs.spread.keys() == {"block0", "block1", "block2", "block3"}
+    assert 0 <= costs["spread"] <= 1
     assert all(layer["weight_grad"] > 0 and layer["backward"] > 0 for layer in costs["layers"])
     assert {layer["boundary_bytes"] for layer in costs["layers"]} == {4 * 8 * 4}
     assert costs["layers"][0]["parameter_bytes"] == (64 + 8) * 4 * 4

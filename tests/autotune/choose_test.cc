@@ -7,6 +7,8 @@
 #include "penstock/base/error.h"
 #include "penstock/pipeline/profiler.h"
 #include "penstock/pipeline/schedule_cache.h"
+#include "penstock/plan/cluster.h"
+#include "penstock/plan/site.h"
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/schedule.h"
 #include "tests/autotune/auto_jobs.h"
@@ -135,6 +137,47 @@ TEST(ChooseByProfile, plans_with_given_costs) {
   World alone({.stages = 1});
   EXPECT_TRUE(says(error_text<ConfigError>([&] { autotune(alone, network, squared_error, open_options(), how); }),
                    "for 2 pipeline ranks", "the world has 1"));
+}
+
+constexpr const char* unequal =
+    R"({"penstock_cluster": 1, "time_unit": "ms", "kinds": {"new": {"speed": 1}, "old": {"speed": 0.25}},
+  "nodes": [{"name": "n0", "kind": "new"}, {"name": "n1", "kind": "old"}],
+  "links": {"inside": {"latency": 0}, "between": {"latency": 0}}})";
+
+TEST(ChooseByProfile, gives_a_slow_rank_fewer_layers) {
+  World world({.stages = 2});
+  BranchedNetwork network;
+  AutotuneOptions how = quick_sample();
+  how.comparison.finalists = 1;
+  how.cluster = unequal;
+  LayerCosts costs = profile(world, network, squared_error, open_options(), how);
+  EXPECT_EQ(costs.samples, 8);
+  for (LayerCost& layer : costs.layers) layer.forward = layer.input_grad = layer.weight_grad = 1000;
+  how.layer_costs = write_layer_costs(costs);
+  const AutoChoice choice = autotune_with_reasons(world, network, squared_error, open_options(), how);
+  EXPECT_EQ(choice.plan->stages.back().size(), 1U);
+  EXPECT_EQ(choice.plan->devices, (std::vector<std::string>{"n0:0", "n1:0"}));
+  World wide({.stages = 3});
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { autotune(wide, network, squared_error, open_options(), how); }),
+                   "3 ranks", "2"));
+}
+
+TEST(ProfiledTimes, are_those_of_devices_of_speed_one) {
+  const Cluster cluster = read_cluster(unequal);
+  LayerCosts costs;
+  costs.time_unit = "ms";
+  TimedRun run;
+  run.plan.schedule = generate("1f1b", {.ranks = 2, .micro_batches = 2, .chunks = 1});
+  run.plan.stages = {{"a"}, {"b"}};
+  for (const char* name : {"b", "a"}) {
+    run.steps.costs.layers.emplace_back();
+    run.steps.costs.layers.back().name = name;
+    run.steps.costs.layers.back().forward = run.steps.costs.layers.back().update = 8;
+  }
+  const auto layers = at_speed_one(run, Site(cluster, listed_placement(cluster, {2, 1}), costs)).steps.costs.layers;
+  EXPECT_EQ(layers[0].forward, 2);
+  EXPECT_EQ(layers[0].update, 2);
+  EXPECT_EQ(layers[1].forward, 8);
 }
 
 TEST(StepComparison, takes_the_shortest_measured_steps) {

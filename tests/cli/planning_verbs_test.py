@@ -470,6 +470,21 @@ class PlanningVerbs(VerbRuns):
                          "rank 0: 0F0, 0.000 to 1.000\nrank 1: 1F0 to 1B0, 1.500 to 5.500, after a message\n"
                          "rank 0: 0B0 to 0STEP, 6.000 to 10.000, after a message\n")
 
+    def test_messages_wait_for_their_link(self):
+        shape = ["gpipe", "--stages", "2", "--micro-batches", "8", "--cost-comm", "5"]
+        for gap, makespan in (("0", 37), ("5", 86)):
+            code, out, _ = self.run_program("simulate", *shape, "--cost-gap", gap, "--json", "-")
+            self.assertEqual((code, json.loads(out)["makespan"]), (0, makespan))
+        self.assert_refused(["simulate", *shape], (["--cost-gap", "6"], "occupies its link for 6 of the 5"))
+
+    def test_costs_of_a_rank_are_shared_by_its_stages(self):
+        out = self.run_program("simulate", "gpipe,looped-bfs", "--stages", "2", "--micro-batches", "4", "--chunks", "2",
+                               "--cost-f", "4", "--cost-per", "rank", "--json", "-")
+        self.assertEqual(out[0], 2, "gpipe has one stage per rank")
+        code, out, _ = self.run_program("simulate", "gpipe,interleaved,zb-v", "--stages", "2", "--micro-batches", "4",
+                                        "--cost-f", "4", "--cost-per", "rank", "--json", "-")
+        self.assertEqual([sum(one["busy"]) for one in json.loads(out)], [2 * 4 * (4 + 1 + 1)] * 3)
+
     def test_a_place_for_json_is_looked_at_first(self):
         code, out, err = self.run_program("simulate", "1f1b", *SHAPE, "--json", "no/such/file")
         self.assertEqual((code, out), (2, ""))

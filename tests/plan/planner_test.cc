@@ -493,6 +493,23 @@ TEST(PlanReport, reports_simpler_candidates_within_noise) {
   EXPECT_FALSE(test::says(explanation(planned), "Within noise"));
 }
 
+TEST(Planner, takes_the_simplest_within_the_spread_of_the_costs) {
+  const PlanConstraints constraints{.schedules = {"1f1b", "interleaved"}, .weight_gradients = WeightGradients::stream};
+  LayerCosts costs = even_layers();
+  costs.ranks = 2;
+  const Planned shortest = make_plan(costs, constraints);
+  ASSERT_EQ(shortest.candidates[0].schedule, "interleaved");
+  const double longer = shortest.candidates.back().prediction.makespan / shortest.candidates[0].prediction.makespan;
+  for (const double spread : {longer - 1.001, longer - 0.999}) {
+    costs.spread = spread;
+    const Planned planned = make_plan(costs, constraints);
+    const bool is_within = spread > longer - 1;
+    EXPECT_EQ(planned.candidates[0].schedule, is_within ? "1f1b" : "interleaved");
+    EXPECT_EQ(planned.plan.schedule.name, planned.candidates[0].schedule);
+    EXPECT_TRUE(!is_within || test::says(explanation(planned), "Chosen: '1f1b'", "the simplest"));
+  }
+}
+
 TEST(PlanReport, asks_for_a_cap_if_memory_is_beyond_any_device) {
   Planned planned = make_plan(even_layers(), {.schedules = {"1f1b"}});
   EXPECT_FALSE(test::says(explanation(planned), "--memory-cap"));

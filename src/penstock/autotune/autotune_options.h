@@ -34,6 +34,10 @@ struct AutotuneOptions {
   /// Costs of the layers as the text of a cost file (docs/cost_file.md). The schedule "auto" plans with them and
   /// measures no layers. Empty: profile() measures the costs.
   std::string layer_costs = "";
+  /// The devices of the world's ranks as the text of a cluster file: its first devices, in the order of world ranks.
+  /// The schedule "auto" then expects ranks to be as fast as it says, and messages to take what its links say. Empty:
+  /// ranks are equally fast.
+  std::string cluster = "";
   ProfileOptions profile = {};        // of the schedule "auto"; all values of m share passes_ms
   ComparisonOptions comparison = {};  // likewise
   /// Where measurements are kept for later runs of the same job. The default is no cache.

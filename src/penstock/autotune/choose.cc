@@ -17,6 +17,7 @@
 #include "penstock/pipeline/partition_network.h"
 #include "penstock/pipeline/pipeline.h"
 #include "penstock/plan/candidate.h"
+#include "penstock/plan/cluster.h"
 #include "penstock/plan/plan_report.h"
 #include "penstock/world/rank_threads.h"
 
@@ -86,7 +87,7 @@ void require_possible(const World& world, Cell& network, const PipelineOptions& 
   LayerCosts costs;
   costs.time_unit = "ms";
   costs.ranks = world.stages();
-  costs.samples = counts.back();
+  costs.samples = std::int64_t{counts.back()} * world.replicas();
   costs.micro_batches = counts;
   const auto add = [&](const std::string& name, const std::string& block = "") {
     LayerCost& layer = costs.layers.emplace_back();
@@ -264,12 +265,19 @@ StepComparison compare_steps(World& world, std::size_t count, const ComparisonOp
   return comparison;
 }
 
-PlanConstraints constraints_of(const World& world, Cell& network, const PipelineOptions& options) {
+PlanConstraints constraints_of(const World& world, Cell& network, const PipelineOptions& options,
+                               const std::string& cluster) {
   PlanConstraints constraints;
   constraints.weight_gradients = options.weight_gradients;
   if (options.chunks > 0) constraints.chunks = options.chunks;
   constraints.memory_limit = options.memory_limit;
   constraints.stages = annotated_stages(network, options, world.stages());
+  if (cluster.empty()) return constraints;
+  constraints.cluster = read_cluster(cluster);
+  listed_placement(*constraints.cluster, {world.stages(), world.replicas()});
+  constraints.ranks = {world.stages()};
+  constraints.replicas = {world.replicas()};
+  constraints.keeps_order = true;
   return constraints;
 }
 
@@ -287,7 +295,7 @@ PipelineOptions decided_options(PipelineOptions options, std::string partition, 
 AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& given,
                              const AutotuneOptions& how) {
   const PipelineOptions options = with_example_inputs(given, how.sample);
-  PlanConstraints constraints = constraints_of(world, network, options);
+  PlanConstraints constraints = constraints_of(world, network, options, how.cluster);
   const bool is_annotated = !constraints.stages.empty();
   require<ConfigError>(is_annotated || options.partition == "parameters" || options.partition == "time",
                        "schedule 'auto' chooses the partition too, but it is given as '", options.partition,

@@ -56,8 +56,10 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
                              const AutotuneOptions& how);
 
 /// What the planner may choose for `options`: the constraints of its weight gradients, chunks, memory limit and
-/// annotations.
-PlanConstraints constraints_of(const World& world, Cell& network, const PipelineOptions& options);
+/// annotations, and AutotuneOptions::cluster. Throws as read_cluster(), and ConfigError for a cluster with fewer devices
+/// than the world has ranks.
+PlanConstraints constraints_of(const World& world, Cell& network, const PipelineOptions& options,
+                               const std::string& cluster);
 
 /// `options` of the schedule "auto" with the decision: `partition` as PipelineOptions has it, and `plan`.
 PipelineOptions decided_options(PipelineOptions options, std::string partition, const Plan& plan);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <torch/types.h>
@@ -15,8 +16,10 @@
 #include "penstock/model/graph.h"
 #include "penstock/pipeline/partition_network.h"
 #include "penstock/pipeline/profiler.h"
+#include "penstock/plan/cluster.h"
 #include "penstock/plan/partition.h"
 #include "penstock/plan/planner.h"
+#include "penstock/plan/site.h"
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/transport/transport.h"
@@ -200,6 +203,13 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   const StageLayers annotated = annotated_stages(network, options, world.stages());
   const auto begins = static_cast<int>(possible_begins(blocks, world.stages()).size());
   const ProfiledNetwork size{world.stages(), begins, static_cast<int>(annotated.size()) / world.stages()};
+  std::optional<Site> site;
+  if (!how.cluster.empty()) {
+    const Cluster cluster = read_cluster(how.cluster);
+    LayerCosts in_ms;
+    in_ms.time_unit = "ms";
+    site.emplace(cluster, listed_placement(cluster, {world.stages(), world.replicas()}), in_ms);
+  }
   PipelineOptions base = options;
   base.update_every = 1;
   base.partition = world.stages() > 1 && annotated.empty() ? "time" : "uniform";
@@ -215,6 +225,7 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
       base.kernel_selection = pipeline.options().kernel_selection;
       if (!what.in_chunks) base.partition = pipeline.options().partition;
       runs.back() = timed_run(pipeline, {how.sample, how.sample_targets, timing.steps});
+      if (site) runs.back() = at_speed_one(std::move(*runs.back()), *site);
     }
     return runs;
   };
@@ -225,7 +236,12 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   for (double left = timing.passes_ms - pass_ms; left >= pass_ms && passes.size() < most_passes; left -= pass_ms)
     passes.push_back(pass());
   LayerCosts costs = costs_of(merged(passes), samples_per_replica(options, how, world.replicas()));
-  if (const auto between_hosts = speed_between_hosts(world)) costs.link = *between_hosts;
+  if (site) {
+    costs.samples *= world.replicas();
+    for (LayerCost& layer : costs.layers) layer.gradient_bytes = 0;  // the update includes their sum
+  } else if (const auto between_hosts = speed_between_hosts(world)) {
+    costs.link = *between_hosts;
+  }
   costs.kernels = base.kernel_selection;
   if (options.memory_limit && is_in_bytes(*options.memory_limit)) {
     // With I and W: schedules that do not split B need no more.
@@ -268,6 +284,17 @@ TimedRun timed_run(Pipeline& pipeline, const TimedBatch& batch) {
   run.plan.schedule = strip(pipeline.schedule());
   run.plan.stages = layers_by_stage(pipeline.stages());
   run.steps = Profiler(pipeline).time_layers(batch.inputs, batch.targets, batch.steps);
+  return run;
+}
+
+TimedRun at_speed_one(TimedRun run, const Site& site) {
+  std::map<std::string, double> slowness;
+  for (std::size_t s = 0; s < run.plan.stages.size(); ++s)
+    for (const std::string& name : run.plan.stages[s])
+      slowness[name] = site.slowness(run.plan.schedule.rank_of_stage[s]);
+  for (LayerCost& layer : run.steps.costs.layers)
+    for (double* time : {&layer.forward, &layer.input_grad, &layer.weight_grad, &layer.update})
+      *time /= slowness.at(layer.name);
   return run;
 }
 

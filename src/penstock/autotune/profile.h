@@ -14,6 +14,8 @@
 
 namespace penstock {
 
+class Site;
+
 /// Measures layers in running pipelines on all ranks of `world`: in a GPipe step with one fused W (F, I and W fused), a
 /// ZB-H1 step (W per micro-batch), a 1F1B step (B whole) and, where there are enough layers, a looped step with chunks
 /// as small as the planner may make them (F and I with weights in the cache). Micro-batches, recompute,
@@ -33,6 +35,9 @@ namespace penstock {
 /// and the looped step with small chunks is left out. With a limit in bytes, no more than 1F1B holds; the layers'
 /// activation_bytes are scaled to the bytes that are then measured on each stage, and are the sizes of outputs
 /// otherwise.
+///
+/// With AutotuneOptions::cluster, times are as on devices of speed 1, and LayerCosts::samples counts all replicas. Links
+/// are not measured: the planner takes the cluster's.
 ///
 /// Collective. Throws ConfigError without a sample, for instructions of the program's own, and for annotations that
 /// leave a stage without layers.
@@ -79,6 +84,9 @@ struct TimedBatch {
 
 /// Times `pipeline`. Collective; see Profiler::time_layers.
 TimedRun timed_run(Pipeline& pipeline, const TimedBatch& batch);
+
+/// `run` with times as on devices of speed 1.
+TimedRun at_speed_one(TimedRun run, const Site& site);
 
 /// The costs, except for the kernels, from one run of each of profiled_steps with batches of `samples` per replica.
 /// Without the fourth run the costs contain no times with weights in the cache; without the last, slowdown_under_load

@@ -110,6 +110,7 @@ std::string tuning_key(const RankContext& context, const TunedWorld& world, Cell
       << "inputs" << shapes_of(how.sample.list()) << ", samples along " << axes.inputs.text() << "\n"
       << "targets" << shapes_of(how.sample_targets.list()) << ", samples along " << axes.targets.text() << "\n";
   if (!how.layer_costs.empty()) key << "layer costs " << hash_digits(text_hash(how.layer_costs)) << "\n";
+  if (!how.cluster.empty()) key << "cluster " << hash_digits(text_hash(how.cluster)) << "\n";
   PipelineOptions decided = options;
   decided.device = resolved_device(options.device);
   for (const auto& [name, value] : settings_text(decided, [](const Setting& setting) { return setting.changes_times; }))

@@ -14,6 +14,7 @@
 #include "penstock/base/text.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/value_flags.h"
+#include "penstock/plan/cluster.h"
 #include "penstock/plan/plan.h"
 #include "penstock/train/optimizers.h"
 #include "penstock/world/device.h"
@@ -45,6 +46,8 @@ void settle_defaults(JobFlags& flags) {
   require<ConfigError>(is_auto || flags.weight_gradients != WeightGradients::automatic,
                        "--weight-gradients auto is found by measuring: pass --schedule auto, or choose stream "
                        "or fused");
+  require<ConfigError>(is_auto || flags.cluster.empty(), "--cluster ", flags.cluster,
+                       " says how fast ranks are, which schedule 'auto' uses: pass --schedule auto, or leave it out");
   if (!flags.weight_gradients) flags.weight_gradients = is_auto ? WeightGradients::automatic : WeightGradients::stream;
   // The instructions of a plan are fused already.
   if (!flags.planned) pipeline.weight_gradients = *flags.weight_gradients;
@@ -157,6 +160,12 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   add(where->add_option("--schedule", pipeline.schedule,
                         "a generator (penstock schedule show --help lists them) or a .sched or CSV file "
                         "(default: 1f1b; with chunks interleaved)"));
+  if (trains)
+    add(where
+            ->add_option("--cluster", cluster,
+                         "with schedule auto: a file whose first devices, in its order, are the ranks; they may be "
+                         "unequally fast (docs/cost_file.md#clusters)")
+            ->type_name("FILE"));
   add(where->add_option("--chunks", pipeline.chunks, "v: stages per rank (default: the schedule's own)")
           ->check(CLI::Range(1, 4096)));
   add(add_weight_gradients(*where, weight_gradients,
@@ -254,8 +263,16 @@ joining::LaunchedAs launched(const JobFlags& flags) {
   return joining::launched_as(asked_transport(flags.world.transport));
 }
 
+std::string cluster_text(const JobFlags& flags) {
+  if (flags.cluster.empty()) return "";
+  return read_file(flags.cluster, [](const std::string& text) {
+    read_cluster(text);  // throws
+    return text;
+  });
+}
+
 void decide_by_measuring(JobFlags& flags, World& world, Cell& network, const Batch& sample, PipelineOptions& options) {
-  AutotuneOptions how{.sample = sample.inputs, .sample_targets = sample.targets};
+  AutotuneOptions how{.sample = sample.inputs, .sample_targets = sample.targets, .cluster = cluster_text(flags)};
   how.profile.optimizer = make_optimizer(flags);
   if (flags.tuning_cache != "off")
     how.cache.folder = flags.tuning_cache.empty() ? default_tuning_folder() : flags.tuning_cache;

@@ -32,6 +32,7 @@ struct JobFlags {
   std::optional<LayerCosts> layer_costs;            // from which the schedule "auto" was chosen, for traces
   std::optional<double> planned_ms;                 // step time predicted by the schedule "auto" or by the plan
   std::string tuning_cache;                         // a folder, "off", or empty: default_tuning_folder()
+  std::string cluster;                              // path of a cluster file, for the schedule "auto"
   bool tune_again = false;                          // measure what is in the cache, too
   std::int64_t batch_size = 32;
   std::string optimizer = "sgd";
@@ -55,6 +56,9 @@ struct JobFlags {
 /// ConfigError for flags that exclude each other or are out of range and for tuned kernels that this build lacks,
 /// DataError for an invalid plan.
 void settle(JobFlags& flags);
+
+/// The contents of the file of --cluster; empty without it. Throws as read_cluster().
+std::string cluster_text(const JobFlags& flags);
 
 /// How this process was started, for the transport of the flags.
 joining::LaunchedAs launched(const JobFlags& flags);

@@ -63,9 +63,10 @@ void ScheduleArgument::add_to(CLI::App& verb) {
                 "of GROUP micro-batches each");
 }
 
-NamedSchedule ScheduleArgument::get(const StageCosts& costs) const {
+NamedSchedule ScheduleArgument::get(const GivenCosts& given) const {
   require<ConfigError>(!source_.empty(), "which schedule? Give --schedule NAME or FILE");
-  NamedSchedule named = is_schedule_file(source_) ? from_file(costs) : from_generator(costs);
+  NamedSchedule named = is_schedule_file(source_) ? from_file(given) : from_generator(given);
+  const StageCosts& costs = named.costs;
   if (!fuse_w_.empty()) {
     named.schedule = fused(named.schedule, fuse_options(named.schedule, costs));
     named.activation_bound.reset();  // the generator's bound does not hold for the fused schedule
@@ -80,7 +81,7 @@ NamedSchedule ScheduleArgument::get(const StageCosts& costs) const {
   return named;
 }
 
-std::vector<NamedSchedule> ScheduleArgument::get_all(const StageCosts& costs) const {
+std::vector<NamedSchedule> ScheduleArgument::get_all(const GivenCosts& given) const {
   std::vector<NamedSchedule> schedules;
   std::vector<std::string_view> known;
   for (const std::string_view source : listed_items(source_)) {
@@ -88,7 +89,7 @@ std::vector<NamedSchedule> ScheduleArgument::get_all(const StageCosts& costs) co
     known.push_back(source);
     ScheduleArgument one = *this;
     one.source_ = source;
-    schedules.push_back(one.get(costs));
+    schedules.push_back(one.get(given));
   }
   return schedules;
 }
@@ -105,7 +106,7 @@ FuseOptions ScheduleArgument::fuse_options(const Schedule& schedule, const Stage
   return options;
 }
 
-NamedSchedule ScheduleArgument::from_file(const StageCosts& costs) const {
+NamedSchedule ScheduleArgument::from_file(const GivenCosts& given) const {
   NamedSchedule result;
   result.schedule = schedule_in(source_, result.notes);
   result.is_planned = is_plan_file(source_);
@@ -116,11 +117,12 @@ NamedSchedule ScheduleArgument::from_file(const StageCosts& costs) const {
   require<ConfigError>(!chunks_ || *chunks_ * static_cast<long long>(ranks) == stages, source_, " has ", stages,
                        " stages on ", ranks, " pipeline ranks, but --chunks says ", chunks_.value_or(0),
                        " on each: leave --chunks out");
-  require_costs_fit(costs, stages);
+  result.costs = given.of_stages(stages / ranks);
+  require_costs_fit(result.costs, stages);
   return result;
 }
 
-NamedSchedule ScheduleArgument::from_generator(const StageCosts& costs) const {
+NamedSchedule ScheduleArgument::from_generator(const GivenCosts& given) const {
   const ScheduleGenerator& generator = find_generator(source_);
   require<ConfigError>(stages_ && micro_batches_, "schedule '", source_, "' needs --stages P and --micro-batches M: ",
                        stages_          ? "--micro-batches is"
@@ -128,9 +130,10 @@ NamedSchedule ScheduleArgument::from_generator(const StageCosts& costs) const {
                                         : "both are",
                        " missing");
   const ScheduleShape shape{*stages_, *micro_batches_, chunks_.value_or(generator.default_chunks)};
+  const StageCosts costs = given.of_stages(shape.chunks);
   Tuning tuning{.costs = costs};
   if (memory_limit_) tuning.memory_limit = *memory_limit_;
-  return {generate(source_, shape, tuning), {}, generator.activation_bound(shape, tuning), generator.fits_limit};
+  return {generate(source_, shape, tuning), costs, {}, generator.activation_bound(shape, tuning), generator.fits_limit};
 }
 
 Schedule ready_to_run(const NamedSchedule& named) {
@@ -149,6 +152,11 @@ void CostFlags::add_to(CLI::App& verb) {
   add("--cost-w", weight_grad_, per_stage, "W, the gradient of a stage's parameters; B takes I + W [1]");
   add("--cost-update", update_, per_stage, "the optimiser's step [0]");
   add("--cost-comm", message_, "COST", "C, the time a message takes [0]");
+  verb.add_option("--cost-gap", gap_, "the part of C in which a message occupies its link: the next one waits [0]")
+      ->type_name("COST")
+      ->check(CLI::NonNegativeNumber);
+  add_choice(verb, "--cost-per", per_, {"stage", "rank"},
+             "stage; or rank: its v stages share the costs, so that schedules of different v do the same work");
   verb.add_option("--weight-share", weight_share_, "fraction of a micro-batch's activations that W needs after I [0.5]")
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("SHARE");
@@ -163,7 +171,7 @@ void CostFlags::add_to(CLI::App& verb) {
   add("--cost-file", file_, "FILE", "these costs as JSON; flags go before it (docs/schedule_format.md)");
 }
 
-StageCosts CostFlags::costs() const {
+GivenCosts CostFlags::costs() const {
   StageCosts costs = file_ ? read_file(*file_, read_stage_costs) : StageCosts::unit();
   const auto take = [](const char* flag, const std::optional<std::string>& text, std::vector<double>& into) {
     if (text) into = parse_cost_list(flag, *text);
@@ -177,11 +185,12 @@ StageCosts CostFlags::costs() const {
   require<ConfigError>(message.size() == 1, "--cost-comm ", message_.value_or(""), ": there are ", message.size(),
                        " costs, and all messages take the same: pass 1");
   costs.message = message.front();
+  costs.message_gap = gap_.value_or(costs.message_gap);
   costs.weight_share = weight_share_.value_or(costs.weight_share);
   costs.terms = {slowdown_.value_or(costs.terms.slowdown), send_share_.value_or(costs.terms.send_share),
                  per_step_.value_or(costs.terms.per_step)};
   if (activation_bytes_) costs.activation_bytes = parse_bytes_list(*activation_bytes_);
-  return costs;
+  return {costs, per_ == "rank"};
 }
 
 }  // namespace penstock::cli

@@ -12,9 +12,19 @@
 
 namespace penstock::cli {
 
-/// A schedule with its memory bound.
+/// Costs as they are given: of each stage, or of all stages of a rank together.
+struct GivenCosts {
+  StageCosts costs;
+  bool is_per_rank = false;
+
+  /// Of the stages of a schedule with `chunks` stages per rank.
+  StageCosts of_stages(int chunks) const { return is_per_rank ? divided(costs, chunks) : costs; }
+};
+
+/// A schedule with its costs and its memory bound.
 struct NamedSchedule {
   Schedule schedule;
+  StageCosts costs;                                  // of its stages
   std::vector<std::string> notes;                    // for the user: changes made while reading a file
   std::optional<std::vector<int>> activation_bound;  // live micro-batches per rank: user's limit, or generator's bound
   bool fits_limit = false;                           // whether the generator adapts to the user's limit
@@ -28,16 +38,16 @@ class ScheduleArgument {
   void add_to(CLI::App& verb);
 
   /// Generates or reads the schedule. A generator's name takes precedence over a file's; "./gpipe" is always a file.
-  /// `costs` are used by generators that optimise for them, and by a memory limit in bytes. Throws ConfigError for
+  /// `given` are used by generators that optimise for them, and by a memory limit in bytes. Throws ConfigError for
   /// missing or contradicting flags, for a schedule above the limit and for costs that do not fit the stages,
   /// DataError for a file that is not a schedule, ScheduleError for a schedule that cannot be fused.
-  NamedSchedule get(const StageCosts& costs) const;
+  NamedSchedule get(const GivenCosts& given) const;
   /// The same for each of the schedules that commas separate: "1f1b,zb-v", each once.
-  std::vector<NamedSchedule> get_all(const StageCosts& costs) const;
+  std::vector<NamedSchedule> get_all(const GivenCosts& given) const;
 
  private:
-  NamedSchedule from_file(const StageCosts& costs) const;
-  NamedSchedule from_generator(const StageCosts& costs) const;
+  NamedSchedule from_file(const GivenCosts& given) const;
+  NamedSchedule from_generator(const GivenCosts& given) const;
   FuseOptions fuse_options(const Schedule& schedule, const StageCosts& costs) const;
 
   std::string source_;
@@ -54,13 +64,13 @@ Schedule ready_to_run(const NamedSchedule& named);
 
 class CostFlags {
  public:
-  /// Adds --cost-f, --cost-i, --cost-w, --cost-update, --cost-comm, --weight-share, --activation-bytes, --slowdown,
-  /// --send-share, --per-step and --cost-file. `this` must outlive the parsing.
+  /// Adds --cost-f, --cost-i, --cost-w, --cost-update, --cost-comm, --cost-gap, --cost-per, --weight-share,
+  /// --activation-bytes, --slowdown, --send-share, --per-step and --cost-file. `this` must outlive the parsing.
   void add_to(CLI::App& verb);
 
   /// The costs of the file, or StageCosts::unit() without one, overridden by the other flags. Throws ConfigError for
   /// invalid flags, DataError for an invalid file.
-  StageCosts costs() const;
+  GivenCosts costs() const;
 
  private:
   std::optional<std::string> forward_;
@@ -68,6 +78,8 @@ class CostFlags {
   std::optional<std::string> weight_grad_;
   std::optional<std::string> update_;
   std::optional<std::string> message_;
+  std::optional<double> gap_;
+  std::string per_ = "stage";
   std::optional<double> weight_share_;
   std::optional<std::string> activation_bytes_;
   std::optional<double> slowdown_;

@@ -47,8 +47,8 @@ struct Drawing {
   }
 
   std::string text() const {
-    const StageCosts costs = cost_flags.costs();
-    const NamedSchedule named = schedule.get(costs);
+    const NamedSchedule named = schedule.get(cost_flags.costs());
+    const StageCosts& costs = named.costs;
     if (format == "svg") return schedule_svg(ready_to_run(named), costs);
     if (format == "html") return schedule_html(ready_to_run(named), costs);
     if (format == "json") return schedule_json(ready_to_run(named), costs);
@@ -80,8 +80,7 @@ struct Checking {
 /// Validates the schedule as it is; least_posts() validates the lowered one. Only a lowered schedule has messages, and so
 /// posts.
 void check(const Checking& wanted) {
-  const StageCosts costs = wanted.costs.costs();
-  NamedSchedule named = wanted.schedule.get(costs);
+  NamedSchedule named = wanted.schedule.get(wanted.costs.costs());
   const auto validated_ok = [&](const Schedule& schedule, std::optional<int> posts) {
     const ValidateOptions options{.links = {}, .activation_bound = named.activation_bound, .posts = posts};
     validate(schedule, options).require_ok(schedule);
@@ -97,7 +96,8 @@ void check(const Checking& wanted) {
             << validated.rank_count() << " ranks, " << validated.stage_count() << " stages, " << validated.micro_batches
             << " micro-batches, " << validated.instruction_count()
             << (was_lowered ? " instructions" : " instructions with messages and step") << "; runs with "
-            << counted(posts, "post") << " per channel; " << live_activations(validated, costs.weight_share) << '\n';
+            << counted(posts, "post") << " per channel; " << live_activations(validated, named.costs.weight_share)
+            << '\n';
   for (const std::string& note : named.notes) std::cout << "note: " << note << '\n';
 }
 

@@ -117,12 +117,11 @@ StageCosts costs_of(const Simulate& wanted, const StageCosts& costs, const Sched
 
 void simulate_as(const Simulate& wanted) {
   if (!wanted.json.empty()) require_place_for(wanted.json);
-  const StageCosts costs = wanted.costs.costs();
   std::vector<Simulated> all;
-  for (const NamedSchedule& named : wanted.schedule.get_all(costs)) {
+  for (const NamedSchedule& named : wanted.schedule.get_all(wanted.costs.costs())) {
     Schedule schedule = ready_to_run(named);
-    Simulation simulation =
-        simulate(schedule, costs_of(wanted, costs, schedule), {.links = {}, .keep_slots = wanted.shows_critical_path});
+    Simulation simulation = simulate(schedule, costs_of(wanted, named.costs, schedule),
+                                     {.links = {}, .keep_slots = wanted.shows_critical_path});
     all.push_back({std::move(schedule), std::move(simulation)});
   }
   std::string text = all.size() == 1 ? to_table(all.front()) : to_table(all);

@@ -54,15 +54,6 @@ const std::string* setting(const Trace& trace, const char* name) {
 }
 
 /// The machines of a run: rank r on device r.
-Site site_of(const Cluster& cluster, int ranks, const LayerCosts& costs) {
-  const std::vector<Device> devices = cluster.devices();
-  require<ConfigError>(static_cast<std::size_t>(ranks) <= devices.size(), "the trace has ", ranks,
-                       " ranks, and the cluster ", devices.size(), " devices: it is another cluster");
-  Placement placement;
-  for (int rank = 0; rank < ranks; ++rank) placement.push_back({devices[static_cast<std::size_t>(rank)]});
-  return {cluster, placement, costs};
-}
-
 /// The times that stages would have had on devices of speed 1.
 StageCosts at_speed_one(StageCosts measured, const Schedule& instructions, const Site& site) {
   for (std::vector<double>* list : {&measured.forward, &measured.input_grad, &measured.weight_grad, &measured.update})
@@ -82,7 +73,8 @@ std::optional<Layers> layers_of(const Trace& trace, const Schedule& instructions
   Stages stages = stages_of(read_stage_layers(*names), costs.layers, instructions);
   LayerCosts in_ms = costs;
   in_ms.time_unit = "ms";  // as the times of the trace
-  const Site site = cluster ? site_of(*cluster, instructions.rank_count(), in_ms) : Site(costs);
+  const Site site =
+      cluster ? Site(*cluster, listed_placement(*cluster, {instructions.rank_count(), 1}), in_ms) : Site(costs);
   LayerCosts fitted = calibrated(costs, {instructions, stages, at_speed_one(measured, instructions, site)});
   LayerSums sums(fitted, instructions.micro_batches, cluster ? site : Site(fitted));
   return Layers{std::move(fitted), std::move(stages), std::move(sums)};

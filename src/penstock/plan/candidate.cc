@@ -1,6 +1,7 @@
 #include "penstock/plan/candidate.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace penstock {
 namespace {
@@ -23,6 +24,20 @@ bool are_twins(const Plan& a, const Plan& b) {
 }
 
 }  // namespace
+
+std::size_t simplest_within(std::span<const Candidate> candidates, double share) {
+  if (share == 0) return 0;
+  const Candidate& first = candidates.front();
+  const auto is_near = [&](const Candidate& one) {
+    return one.fits && one.ranks == first.ranks && one.replicas == first.replicas &&
+           one.micro_batches == first.micro_batches &&
+           one.prediction.makespan <= first.prediction.makespan * (1 + share);
+  };
+  const auto simplest = std::ranges::min_element(candidates, {}, [&](const Candidate& one) {
+    return std::tuple(!is_near(one), one.chunks, one.weight_gradients != WeightGradients::stream);
+  });
+  return static_cast<std::size_t>(simplest - candidates.begin());
+}
 
 std::vector<std::size_t> finalists_of(std::span<const Candidate> candidates, int most,
                                       const std::function<Plan(std::size_t)>& plan_of) {

@@ -35,6 +35,10 @@ struct Candidate {
   Prediction prediction;
 };
 
+/// The index of the simplest of the candidates that have the p, d and m of the first, the shortest, and take at most
+/// 1 + `share` times its step: fewest chunks, then a W per micro-batch, then the shortest. The first for a share of 0.
+std::size_t simplest_within(std::span<const Candidate> candidates, double share);
+
 /// A candidate with its plan.
 struct Finalist {
   Candidate candidate;

@@ -75,10 +75,8 @@ std::vector<double> rank_bytes(const PlanSetting& setting, const LayerSums& sums
                       static_cast<double>(setting.costs.micro_batch_size);
   for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
     double recomputing = 0;
-    for (const LayerRange& range : of_rank[rank]) {
+    for (const LayerRange& range : of_rank[rank])
       recomputing = std::max(recomputing, recompute_bytes(setting.costs, outcome.recomputed, range));
-      if (!setting.placement.empty()) bytes[rank] += sums.message_buffers(range);
-    }
     bytes[rank] = std::ceil(bytes[rank] + recomputing * size);
   }
   return bytes;
@@ -138,7 +136,7 @@ std::vector<int> Candidates::fitting_in_both(const Schedule& instructions, const
   std::vector<double> left;
   for (Rank rank(0); rank.value() < instructions.rank_count(); rank = rank.next()) left.push_back(cap(rank));
   for (std::size_t s = 0; s < outcome.stages.size(); ++s)
-    left[instructions.rank_of_stage[s].index()] -= sums_.parameter_bytes(outcome.stages[s]);
+    left[instructions.rank_of_stage[s].index()] -= held_throughout(sums_, outcome.stages[s]);
   std::vector<int> fitting = contexts_within(instructions, outcome.costs, left);
   if (!constraints_.memory_limit) return fitting;
   const std::vector<int> limit = activation_limit(instructions, *constraints_.memory_limit, outcome.costs);

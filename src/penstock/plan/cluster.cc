@@ -172,6 +172,17 @@ double seconds_of(std::string_view time_unit) {
   return found->second;
 }
 
+Placement listed_placement(const Cluster& cluster, const ReplicatedRanks& shape) {
+  const std::vector<Device> devices = cluster.devices();
+  const auto ranks = static_cast<std::size_t>(shape.ranks), replicas = static_cast<std::size_t>(shape.replicas);
+  require<ConfigError>(shape.replicas >= 1 && ranks * replicas <= devices.size(), counted(shape.ranks, "rank"),
+                       " with ", counted(shape.replicas, "replica"), " each need ", ranks * replicas,
+                       " devices, and the cluster has ", devices.size(), ": add nodes, or use fewer ranks");
+  Placement placement(ranks);
+  for (std::size_t i = 0; i < ranks * replicas; ++i) placement[i / replicas].push_back(devices[i]);
+  return placement;
+}
+
 Cluster first_devices(const Cluster& cluster, int count) {
   Cluster first = cluster;
   first.nodes.clear();

@@ -68,6 +68,18 @@ Cluster read_cluster(std::string_view text);
 /// read_cluster(write_cluster(x)) == x. Throws DataError for values that a file cannot represent.
 std::string write_cluster(const Cluster& cluster);
 
+/// Per pipeline rank, the device of each replica.
+using Placement = std::vector<std::vector<Device>>;
+
+struct ReplicatedRanks {
+  int ranks = 1;     // p
+  int replicas = 1;  // d
+};
+
+/// Ranks on the first p * d devices: the replicas of rank r are devices r * d to r * d + d - 1. Throws ConfigError if
+/// there are fewer.
+Placement listed_placement(const Cluster& cluster, const ReplicatedRanks& shape);
+
 /// The seconds of a unit of time: "s", "ms", "us" or "ns". Throws ConfigError for another one.
 double seconds_of(std::string_view time_unit);
 

@@ -41,6 +41,8 @@ struct PlanConstraints {
   std::optional<Cluster> cluster = {};
   std::vector<int> ranks = {};     // p's to try; empty: the costs' without a cluster, else all that are possible
   std::vector<int> replicas = {};  // d's to try, with a cluster; empty: all that are possible
+  /// With a cluster: ranks run on its first devices, in its order (listed_placement).
+  bool keeps_order = false;
   /// Whether blocks of ranks without enough memory may be recomputed in the backward pass.
   bool recompute = false;
   bool overlaps_reduction = false;  // StageCosts::reduce_overlaps

@@ -147,7 +147,7 @@ LayerCosts read_layer_costs(std::string_view text) {
   costs.link = {bandwidth(link["bytes_per_unit"]), time(link["latency"])};
   if (root.has("weight_share")) costs.weight_share = root["weight_share"].share();
   if (root.has("word_overhead")) costs.instruction_overhead = time(root["word_overhead"]);
-  if (root.has("spread")) root["spread"].share();  // of earlier versions
+  if (root.has("spread")) costs.spread = root["spread"].share();
   if (root.has("cache_bytes")) costs.cache_bytes = bytes(root["cache_bytes"]);
   if (root.has("memory_cap_bytes")) costs.memory_cap_bytes = bytes(root["memory_cap_bytes"]);
   if (root.has("contention")) costs.slowdown_under_load = slowdown_under_load(root["contention"]);
@@ -174,6 +174,7 @@ std::string write_layer_costs(const LayerCosts& costs) {
   if (!costs.micro_batches.empty()) document["micro_batches"] = costs.micro_batches;
   document["link"] = {{"bytes_per_unit", costs.link.bytes_per_unit}, {"latency", costs.link.latency}};
   if (costs.weight_share != 1) document["weight_share"] = costs.weight_share;
+  if (costs.spread != 0) document["spread"] = costs.spread;
   if (costs.instruction_overhead != 0) document["word_overhead"] = costs.instruction_overhead;
   if (costs.cache_bytes != 0) document["cache_bytes"] = whole(costs.cache_bytes);
   if (costs.memory_cap_bytes) document["memory_cap_bytes"] = whole(*costs.memory_cap_bytes);

@@ -58,7 +58,10 @@ struct LayerCosts {
   std::int64_t micro_batch_size = 1;  // of the measured micro-batches, in samples
   std::vector<int> micro_batches;     // candidates for m; empty: samples / micro_batch_size, rounded up
   LinkSpeed link;
-  double weight_share = 1;                 // the share of activation_bytes that is saved for W after I has run
+  double weight_share = 1;  // the share of activation_bytes that is saved for W after I has run
+  /// The relative uncertainty of steps that are predicted from the times. The planner takes the simplest of the
+  /// candidates within it of the shortest step (plan/candidate.h).
+  double spread = 0;
   double instruction_overhead = 0;         // added to every F, B, I and W; does not depend on its size
   double cache_bytes = 0;                  // of a rank's cache (docs/cost_file.md)
   std::optional<double> memory_cap_bytes;  // per rank

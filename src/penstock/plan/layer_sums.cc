@@ -137,10 +137,14 @@ double activation_bytes(const LayerSums& sums, const LiveContexts& live, std::sp
   return std::ceil(activations);
 }
 
+double held_throughout(const LayerSums& sums, LayerRange stage) {
+  return sums.parameter_bytes(stage) + (sums.site().is_of_cluster() ? sums.message_buffers(stage) : 0);
+}
+
 double memory_bytes(const LayerSums& sums, const LiveContexts& live, std::span<const LayerRange> stages) {
-  double parameters = 0;
-  for (const LayerRange& stage : stages) parameters += sums.parameter_bytes(stage);
-  return parameters + activation_bytes(sums, live, stages);
+  double bytes = activation_bytes(sums, live, stages);
+  for (const LayerRange& stage : stages) bytes += held_throughout(sums, stage);
+  return bytes;
 }
 
 std::vector<double> memory_bytes(const LayerSums& sums, const Schedule& schedule, const Stages& stages) {

@@ -70,10 +70,7 @@ class LayerSums {
   /// The bytes that replicas sum.
   double gradient_bytes(LayerRange range) const { return sum(gradient_bytes_, range); }
   /// The message of the boundary before `layer` from one rank to another; its bytes occupy the link.
-  MessageCost message(int layer, const LinkSpeed& link) const {
-    const double gap = link.bytes_per_unit > 0 ? boundary_bytes(layer) / link.bytes_per_unit : 0;
-    return {link.latency + gap, gap};
-  }
+  MessageCost message(int layer, const LinkSpeed& link) const { return message_over(link, boundary_bytes(layer)); }
   /// The buffers of a stage on a rank of its own: a value and a gradient at each end.
   double message_buffers(LayerRange range) const {
     return 2 * (boundary_bytes(range.begin) + (range.end < layers() ? boundary_bytes(range.end) : 0));
@@ -119,7 +116,10 @@ StageCosts stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_s
 /// the first few of them.
 double activation_bytes(const LayerSums& sums, const LiveContexts& live, std::span<const LayerRange> stages);
 
-/// The same with the parameters.
+/// What a stage holds all the time: its parameters and, on a cluster, the buffers of messages.
+double held_throughout(const LayerSums& sums, LayerRange stage);
+
+/// Both together.
 double memory_bytes(const LayerSums& sums, const LiveContexts& live, std::span<const LayerRange> stages);
 
 /// One entry per rank.

@@ -11,14 +11,7 @@ StageCosts placed_costs(const StageCosts& costs, const Schedule& schedule, const
                         const OnCluster& options) {
   require_single_owner(schedule, "a placement on a cluster");
   require_costs_fit(costs, schedule.stage_count());
-  const std::vector<Device> devices = cluster.devices();
-  const auto ranks = static_cast<std::size_t>(schedule.rank_count());
-  const auto replicas = static_cast<std::size_t>(options.replicas);
-  require<ConfigError>(replicas >= 1 && ranks * replicas <= devices.size(), "the schedule has ", ranks, " ranks with ",
-                       options.replicas, " replicas each, and the cluster ", devices.size(),
-                       " devices: add nodes, or use fewer ranks");
-  Placement placement(ranks);
-  for (std::size_t i = 0; i < ranks * replicas; ++i) placement[i / replicas].push_back(devices[i]);
+  const Placement placement = listed_placement(cluster, {schedule.rank_count(), options.replicas});
   LayerCosts unit;
   unit.time_unit = options.time_unit;
   const Site site(cluster, placement, unit);
@@ -27,7 +20,8 @@ StageCosts placed_costs(const StageCosts& costs, const Schedule& schedule, const
   placed.reduce.clear();
   const auto count = static_cast<std::size_t>(schedule.stage_count());
   for (std::vector<double>* list : {&placed.forward, &placed.input_grad, &placed.weight_grad, &placed.update,
-                                    &placed.weight_grad_fused, &placed.backward}) {
+                                    &placed.weight_grad_fused, &placed.backward, &placed.forward_cache_saving,
+                                    &placed.input_grad_cache_saving, &placed.weight_grad_cache_saving}) {
     if (list->empty()) continue;
     std::vector<double> times;
     for (std::size_t s = 0; s < count; ++s)
@@ -36,9 +30,7 @@ StageCosts placed_costs(const StageCosts& costs, const Schedule& schedule, const
   }
   const auto message = [&](std::size_t from, std::size_t to) -> MessageCost {
     if (schedule.rank_of_stage[from] == schedule.rank_of_stage[to]) return {};
-    const LinkSpeed& link = site.link(schedule.rank_of_stage[from], schedule.rank_of_stage[to]);
-    const double gap = link.bytes_per_unit > 0 ? options.message_bytes / link.bytes_per_unit : 0;
-    return {link.latency + gap, gap};
+    return message_over(site.link(schedule.rank_of_stage[from], schedule.rank_of_stage[to]), options.message_bytes);
   };
   for (std::size_t s = 0; s < count; ++s) {
     placed.reduce.push_back(site.reduction(schedule.rank_of_stage[s], options.gradient_bytes));

@@ -37,6 +37,11 @@ std::string shown_limit(const Candidate& candidate) {
   return multiple ? fixed(multiple->times, 1) : to_string(*candidate.memory_limit);
 }
 
+std::string how_chosen(const Planned& planned) {
+  if (!planned.is_simplest) return ", the shortest step of ";
+  return say(", the simplest within the spread of the costs (", percent(planned.spread), ") of the shortest step of ");
+}
+
 /// The sentence about the best candidate with another schedule; empty if there is none.
 std::string rival_of(const Planned& planned) {
   const Candidate& chosen = planned.candidates.front();
@@ -52,22 +57,14 @@ std::string rival_of(const Planned& planned) {
              " and idles ", percent(rival->prediction.bubble_makespan), ".");
 }
 
-/// The sentence about candidates whose steps differ by noise only; empty if the chosen one is the simplest: fewest
-/// chunks, then a W per micro-batch.
+/// The sentence about candidates whose steps differ by noise only; empty if the chosen one is the simplest.
 std::string within_noise(const Planned& planned) {
   const Candidate& chosen = planned.candidates.front();
-  const auto is_near = [&](const Candidate& one) {
-    return one.fits && one.prediction.makespan <= chosen.prediction.makespan * (1 + noise);
-  };
-  const auto complexity = [](const Candidate& one) {
-    return std::pair(one.chunks, one.weight_gradients != WeightGradients::stream);
-  };
-  const auto simplest = std::ranges::min_element(planned.candidates, [&](const Candidate& a, const Candidate& b) {
-    return std::pair(!is_near(a), complexity(a)) < std::pair(!is_near(b), complexity(b));
-  });
-  if (complexity(*simplest) == complexity(chosen)) return "";
-  return say(" Within noise (", percent(noise), "): the simpler ", describe(*simplest), " takes ",
-             percent(simplest->prediction.makespan / chosen.prediction.makespan - 1), " longer.");
+  const Candidate& simplest = planned.candidates[simplest_within(planned.candidates, noise)];
+  if (&simplest == &chosen) return "";
+  const double longer = simplest.prediction.makespan / chosen.prediction.makespan - 1;
+  return say(" Within noise (", percent(noise), "): the simpler ", describe(simplest), " takes ", percent(longer),
+             " longer.");
 }
 
 /// The sentence about the steps of the finalists.
@@ -140,7 +137,7 @@ std::string explanation(const Planned& planned) {
   const Prediction& prediction = chosen.prediction;
   const bool is_measured = !planned.compared.empty();
   std::string text =
-      say("Chosen: ", describe(chosen), is_measured ? ", one of the best of " : ", the shortest step of ",
+      say("Chosen: ", describe(chosen), is_measured ? ", one of the best of " : how_chosen(planned),
           planned.candidates.size(), " tried: ", fixed(prediction.makespan, 3), " ", planned.plan.time_unit,
           is_measured ? " predicted" : "", ", of which ranks idle ", percent(prediction.bubble_makespan), ".");
   text += is_measured ? compared_in(planned) : rival_of(planned) + within_noise(planned);

@@ -9,6 +9,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "penstock/plan/candidates.h"
+#include "penstock/plan/require_fitting.h"
 #include "penstock/plan/settings.h"
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/schedule.h"
@@ -96,8 +97,9 @@ PlanConstraints completed(PlanConstraints constraints, const LayerCosts& costs) 
   require<ConfigError>(constraints.chunks.value_or(1) >= 1, "a plan with ", constraints.chunks.value_or(1),
                        " chunks per rank: at least 1 is needed");
   if (constraints.memory_limit) require_memory_limit(*constraints.memory_limit, even_stages(costs, {}));
-  require<ConfigError>(constraints.stages.empty() || (!constraints.cluster && constraints.ranks.empty()),
-                       "the stages are given, and other numbers of ranks or devices are to be tried: leave out one");
+  require<ConfigError>(
+      constraints.stages.empty() || constraints.keeps_order || (!constraints.cluster && constraints.ranks.empty()),
+      "the stages are given, and other numbers of ranks or devices are to be tried: leave out one");
   if (constraints.stages.empty()) return constraints;
   const int stages = static_cast<int>(constraints.stages.size());
   for (int s = 0; s < stages; ++s)
@@ -177,89 +179,6 @@ Plan plan_of(const LayerCosts& costs, const PlanConstraints& constraints, const 
       plan.stages.back().push_back(costs.layers[static_cast<std::size_t>(layer)].name);
   }
   return plan;
-}
-
-std::string in_gigabytes(double bytes) { return say(fixed(bytes / 1e9, 2), " GB"); }
-
-/// The smallest change with which a candidate fits, or the memory that would do.
-std::string change_that_fits(const LayerCosts& costs, const PlanConstraints& constraints, const std::string& memory) {
-  constexpr double enough_s = 2;
-  for (const auto& [recompute, shards] : {std::pair(true, false), {false, true}, {true, true}}) {
-    PlanConstraints with = constraints;
-    with.recompute = constraints.recompute || recompute;
-    with.shards_optimizer = constraints.shards_optimizer || shards;
-    with.time_limit_s = enough_s;
-    if (with.recompute == constraints.recompute && with.shards_optimizer == constraints.shards_optimizer) continue;
-    try {
-      const Candidate fitting = make_plan_or_throw(costs, with, /*says_what_fits=*/false).candidates.front();
-      return say("with ", recompute ? "recompute" : "", recompute && shards ? " and " : "",
-                 shards ? "a sharded optimiser" : "", " '", fitting.schedule, "' with p = ", fitting.ranks,
-                 ", d = ", fitting.replicas, ", m = ", fitting.micro_batches, " fits");
-    } catch (const ScheduleError&) {
-      continue;
-    }
-  }
-  return say("use devices with ", memory, ", more of them, or smaller micro-batches");
-}
-
-/// Throws the error of a cluster on whose devices no candidate fits.
-void require_fitting_devices(const LayerCosts& costs, const PlanConstraints& constraints,
-                             const std::vector<Outcome>& outcomes, bool says_what_fits) {
-  const Outcome* nearest = nullptr;
-  double least = std::numeric_limits<double>::infinity();
-  std::size_t rank_of_least = 0;
-  for (const Outcome& outcome : outcomes) {
-    double most = 0;
-    std::size_t fullest = 0;
-    const std::vector<double>& bytes = outcome.candidate.prediction.memory_bytes;
-    for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
-      const double share = bytes[rank] / outcome.setting->site.memory(Rank(static_cast<std::int32_t>(rank)));
-      if (share > most) {
-        most = share;
-        fullest = rank;
-      }
-    }
-    if (most >= least) continue;
-    nearest = &outcome;
-    least = most;
-    rank_of_least = fullest;
-  }
-  const Rank rank(static_cast<std::int32_t>(rank_of_least));
-  const Candidate& candidate = nearest->candidate;
-  const std::string needed = in_gigabytes(candidate.prediction.memory_bytes[rank_of_least]);
-  throw ScheduleError(say("nothing fits into the memory of the devices: the nearest is '", candidate.schedule,
-                          "' with p = ", candidate.ranks, ", d = ", candidate.replicas,
-                          ", m = ", candidate.micro_batches, ", which needs ", needed, " on ",
-                          constraints.cluster->name_of(nearest->setting->placement[rank_of_least].front()),
-                          ", and that has ", in_gigabytes(nearest->setting->site.memory(rank)), ": ",
-                          says_what_fits ? change_that_fits(costs, constraints, needed) : ""));
-}
-
-/// Throws the error of a planner none of whose candidates fits. `outcomes` are sorted.
-void require_fitting(const LayerCosts& costs, const PlanConstraints& constraints, const std::vector<Outcome>& outcomes,
-                     bool says_what_fits) {
-  if (outcomes.front().candidate.fits) return;
-  if (constraints.cluster && !constraints.memory_limit)
-    require_fitting_devices(costs, constraints, outcomes, says_what_fits);
-  const auto with = [](const Candidate& candidate) {
-    return say("with '", candidate.schedule, "', ", counted(candidate.chunks, "chunk"), " per rank and ",
-               candidate.micro_batches, " micro-batches");
-  };
-  const Candidate& smallest = outcomes.front().candidate;
-  const auto cap = costs.memory_cap_bytes;
-  require<ScheduleError>(!cap || smallest.prediction.most_bytes() <= *cap, "no schedule fits into ",
-                         std::llround(cap.value_or(0)), " bytes per rank: the smallest cap that would do is ",
-                         std::llround(smallest.prediction.most_bytes()), " bytes, ", with(smallest));
-  const Candidate* least = nullptr;
-  for (const Outcome& outcome : outcomes)
-    if ((!cap || outcome.candidate.prediction.most_bytes() <= *cap) &&
-        (!least || outcome.candidate.needed_limit < least->needed_limit))
-      least = &outcome.candidate;
-  const MemoryLimit& limit = constraints.memory_limit.value();
-  throw ScheduleError(say("no schedule stays within a memory limit of ", readable(limit),
-                          is_in_bytes(limit) ? " of activations per rank" : " (times 1F1B's live micro-batches)",
-                          ": the smallest limit that would do is ", readable(least->needed_limit.value()), ", ",
-                          with(*least)));
 }
 
 /// What is known of the plan as an outcome of the planner.
@@ -453,7 +372,10 @@ Planned make_plan_or_throw(const LayerCosts& costs, const PlanConstraints& wante
                          constraints.chunks ? say(*constraints.chunks, " chunks; use fewer ranks or other chunks")
                                             : "chunks; use fewer ranks");
   put_in_order(outcomes);
-  require_fitting(costs, constraints, outcomes, says_what_fits);
+  require_fitting(costs, constraints, outcomes, [&](const PlanConstraints& others) -> std::optional<Candidate> {
+    if (!says_what_fits) return std::nullopt;
+    return make_plan_or_throw(costs, others, /*says_what_fits=*/false).candidates.front();
+  });
   planned.slowdown_under_load = costs.slowdown_under_load;
   planned.has_memory_cap = costs.memory_cap_bytes.has_value() || constraints.cluster.has_value();
   for (Outcome& outcome : outcomes) {
@@ -464,6 +386,12 @@ Planned make_plan_or_throw(const LayerCosts& costs, const PlanConstraints& wante
       for (const Device& device : replicas) candidate.devices.push_back(constraints.cluster->name_of(device));
     planned.candidates.push_back(candidate);
   }
+  planned.spread = costs.spread;
+  const auto simplest = static_cast<std::ptrdiff_t>(simplest_within(planned.candidates, costs.spread));
+  planned.is_simplest = simplest > 0;
+  std::rotate(outcomes.begin(), outcomes.begin() + simplest, outcomes.begin() + simplest + 1);
+  std::rotate(planned.candidates.begin(), planned.candidates.begin() + simplest,
+              planned.candidates.begin() + simplest + 1);
   const auto plan_number = [&](std::size_t index) { return plan_of(costs, constraints, outcomes[index]); };
   planned.plan = plan_number(0);
   for (const std::size_t i : finalists_of(planned.candidates, constraints.finalists, plan_number))

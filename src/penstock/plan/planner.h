@@ -20,8 +20,8 @@ struct ComparedCandidate {
 
 struct Planned {
   Plan plan;
-  /// Those that fit, the shortest step first; then the others, the smallest first. After a comparison of measured steps
-  /// the plan's comes first.
+  /// Those that fit, the shortest step first; then the others, the smallest first. A plan that is not the shortest,
+  /// because others were measured or are not simpler, comes first all the same.
   std::vector<Candidate> candidates;
   std::vector<Finalist> finalists;  // the plan and its rivals (plan/candidate.h), as many as were asked for
   /// The finalists whose steps were measured, if the plan was chosen by that: the first is the plan's. The planner
@@ -29,6 +29,8 @@ struct Planned {
   std::vector<ComparedCandidate> compared;
   std::vector<std::string> left_out;  // for people: schedules that could not be tried, and the reasons
   double slowdown_under_load = 1;     // LayerCosts::slowdown_under_load
+  double spread = 0;                  // LayerCosts::spread
+  bool is_simplest = false;           // whether the plan is the simplest within the spread, and not the shortest
   bool has_memory_cap = false;        // LayerCosts::memory_cap_bytes is set, or devices have a memory
   std::map<std::string, std::string> block_of_layer = {};  // for the layers inside of blocks
 };
@@ -45,6 +47,7 @@ struct Planned {
 /// or twice that. 1F1B comes first in each of these settings; the others follow from the best setting on, without the
 /// settings in which even perfect balance would take longer. The best candidates are improved by moving boundaries.
 ///
+/// The plan is the simplest (simplest_within) within LayerCosts::spread of the shortest step.
 /// Among equally short steps (to nine digits, beyond which differences are rounding) the one with less memory wins,
 /// then the one that comes first in generators(). Deterministic without a time limit; any thread may call it.
 ///

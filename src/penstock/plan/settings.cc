@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
@@ -143,6 +144,16 @@ std::vector<Shape> shapes_of(const LayerCosts& costs, const PlanConstraints& con
   return shapes;
 }
 
+std::vector<Placement> placements_to_try(const PlanConstraints& constraints, const Shape& shape) {
+  const Cluster& cluster = *constraints.cluster;
+  if (constraints.keeps_order) return {listed_placement(cluster, {shape.first, shape.second})};
+  std::vector<Placement> tried;
+  for (const std::vector<Device>& order : orders_of(cluster, fastest(cluster, shape.first * shape.second)))
+    for (Placement& placement : placements_of(order, shape.first, shape.second))
+      if (std::ranges::find(tried, placement) == tried.end()) tried.push_back(std::move(placement));
+  return tried;
+}
+
 /// The costs of one replica on p ranks.
 LayerCosts share_of(const LayerCosts& costs, const PlanConstraints& constraints, const Shape& shape) {
   LayerCosts share = costs;
@@ -187,18 +198,14 @@ std::vector<std::shared_ptr<const PlanSetting>> settings_of(const LayerCosts& co
   std::vector<std::vector<std::shared_ptr<const PlanSetting>>> rounds;
   for (const Shape& shape : shapes_of(costs, constraints)) {
     const LayerCosts share = share_of(costs, constraints, shape);
-    std::vector<Placement> tried;
-    for (const std::vector<Device>& order :
-         orders_of(*constraints.cluster, fastest(*constraints.cluster, shape.first * shape.second)))
-      for (const Placement& placement : placements_of(order, shape.first, shape.second)) {
-        if (std::ranges::find(tried, placement) != tried.end()) continue;
-        tried.push_back(placement);
-        if (rounds.size() < tried.size()) rounds.emplace_back();
-        const Site site(*constraints.cluster, placement, share);
-        for (const int m : micro_batches_of(share))
-          rounds[tried.size() - 1].push_back(
-              std::make_shared<const PlanSetting>(PlanSetting{share, placement, site, shape.second, m}));
-      }
+    const std::vector<Placement> placements = placements_to_try(constraints, shape);
+    rounds.resize(std::max(rounds.size(), placements.size()));
+    for (std::size_t i = 0; i < placements.size(); ++i) {
+      const Site site(*constraints.cluster, placements[i], share);
+      for (const int m : micro_batches_of(share))
+        rounds[i].push_back(
+            std::make_shared<const PlanSetting>(PlanSetting{share, placements[i], site, shape.second, m}));
+    }
   }
   for (const auto& round : rounds) settings.insert(settings.end(), round.begin(), round.end());
   return settings;

@@ -1,5 +1,5 @@
 // The machines of a pipeline's ranks: their speeds, their memory, the links between them, and the links between the
-// replicas of a rank. Inside this module only.
+// replicas of a rank. Inside this library only.
 #pragma once
 
 #include <limits>
@@ -8,11 +8,9 @@
 #include "penstock/base/ids.h"
 #include "penstock/plan/cluster.h"
 #include "penstock/plan/layer_costs.h"
+#include "penstock/schedule/stage_costs.h"
 
 namespace penstock {
-
-/// Per pipeline rank, the device of each replica.
-using Placement = std::vector<std::vector<Device>>;
 
 /// The p ranks of a pipeline. Immutable.
 class Site {
@@ -27,6 +25,7 @@ class Site {
 
   /// The time of an instruction on the rank, relative to the cost file.
   double slowness(Rank rank) const { return slowness_.empty() ? 1 : slowness_[rank.index()]; }
+  bool is_of_cluster() const { return !slowness_.empty(); }
   double least_slowness() const;
   /// The sum of the ranks' speeds, or `ranks` without a cluster.
   double speed(int ranks) const;
@@ -50,5 +49,11 @@ class Site {
   std::vector<LinkSpeed> links_;       // by sender, then receiver
   std::vector<LinkSpeed> reductions_;  // per rank
 };
+
+/// A message of so many bytes.
+inline MessageCost message_over(const LinkSpeed& link, double bytes) {
+  const double gap = link.bytes_per_unit > 0 ? bytes / link.bytes_per_unit : 0;
+  return {link.latency + gap, gap};
+}
 
 }  // namespace penstock

@@ -43,14 +43,16 @@ StageCosts read_stage_costs(std::string_view text) {
                      "a schedule needs costs of stages (docs/schedule_format.md)");
   root.require_version(stage_costs_key, stage_costs_version,
                        ": docs/schedule_format.md describes the format of costs per stage");
-  root.require_members({stage_costs_key, "forward", "input_grad", "weight_grad", "update", "message", "weight_share",
-                        "weight_grad_fused", "backward", "activation_bytes", "slowdown", "send_share", "per_step"});
+  root.require_members({stage_costs_key, "forward", "input_grad", "weight_grad", "update", "message", "message_gap",
+                        "weight_share", "weight_grad_fused", "backward", "activation_bytes", "slowdown", "send_share",
+                        "per_step"});
   StageCosts costs;
   costs.forward = list_of(root, "forward");
   costs.input_grad = list_of(root, "input_grad");
   costs.weight_grad = list_of(root, "weight_grad");
   if (root.has("update")) costs.update = list_of(root, "update");
   if (root.has("message")) costs.message = root["message"].amount();
+  if (root.has("message_gap")) costs.message_gap = root["message_gap"].amount();
   if (root.has("weight_share")) costs.weight_share = root["weight_share"].share();
   if (root.has("weight_grad_fused")) costs.weight_grad_fused = list_of(root, "weight_grad_fused");
   if (root.has("backward")) costs.backward = list_of(root, "backward");

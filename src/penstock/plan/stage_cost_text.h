@@ -17,7 +17,7 @@ constexpr int stage_costs_version = 1;
 
 /// Reads a text such as
 ///   {"penstock_costs": 1, "forward": [1, 2], "input_grad": [1, 2], "weight_grad": [1, 2], "update": [0]}
-/// `update`, `message`, `weight_share`, `weight_grad_fused`, `backward`, `activation_bytes` and the members of StepTerms
+/// `update`, `message`, `message_gap`, `weight_share`, `weight_grad_fused`, `backward`, `activation_bytes` and the members of StepTerms
 /// may be left out; they have the defaults of StageCosts then. Throws DataError, which names the member and its possible values, for any
 /// deviation from the format.
 StageCosts read_stage_costs(std::string_view text);

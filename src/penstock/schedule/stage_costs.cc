@@ -37,6 +37,14 @@ void require_messages(const std::vector<MessageCost>& messages, int stages) {
 
 }  // namespace
 
+StageCosts divided(StageCosts costs, int parts) {
+  require<ConfigError>(parts >= 1, "costs divided into ", parts, " parts: at least 1 is needed");
+  for (std::vector<double>* list : {&costs.forward, &costs.input_grad, &costs.weight_grad, &costs.weight_grad_fused,
+                                    &costs.backward, &costs.update, &costs.activation_bytes})
+    for (double& cost : *list) cost /= parts;
+  return costs;
+}
+
 void require_costs_fit(const StageCosts& costs, int stages) {
   require_cost_per_stage("F", costs.forward, stages);
   require_cost_per_stage("I", costs.input_grad, stages);

@@ -70,6 +70,10 @@ struct StageCosts {
   static StageCosts unit() { return {}; }
 };
 
+/// The costs of stages that are each one of `parts` equal parts of these. A message costs what it does: its size stays.
+/// Throws ConfigError for no parts.
+StageCosts divided(StageCosts costs, int parts);
+
 /// The value of a stage in a list of StageCosts that is not empty.
 inline double value_of_stage(const std::vector<double>& list, std::size_t stage) {
   return list[list.size() == 1 ? 0 : stage];

@@ -3,8 +3,8 @@
 Needs torch.
 """
 from penstock.torch.decoders import layers
-from penstock.torch.measuring import Costs, measure
+from penstock.torch.measuring import measure
 from penstock.torch.profiles import account
 from penstock.torch.running import cut, runtime
 
-__all__ = ["Costs", "account", "cut", "layers", "measure", "runtime"]
+__all__ = ["account", "cut", "layers", "measure", "runtime"]

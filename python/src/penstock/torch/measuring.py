@@ -17,21 +17,15 @@ from penstock._planning import ConfigError
 from penstock.torch.decoders import layers as decoder_layers
 
 
-class Costs(dict[str, Any]):
-    """The contents of a cost file (docs/cost_file.md), in ms; `plan` takes it."""
-
-    #: The relative spread of each layer's times: half of the range between the quartiles, over the median.
-    spread: dict[str, float]
-
-
 def measure(blocks: Union[torch.nn.Module, Iterable[torch.nn.Module]], sample: torch.Tensor, *, samples: int,
             ranks: int = 2, repeats: int = 7, busy: int = 1, bytes_per_ms: float = 1e6, latency_ms: float = 0.02,
-            overhead_ms: float = 0.0, optimizer_values: int = 2) -> Costs:
+            overhead_ms: float = 0.0, optimizer_values: int = 2) -> dict[str, Any]:
     """Times forward, I, W and B of each layer in its place, and the bytes that it holds and passes on.
 
     The layers of a rank (of `ranks` equal parts) run one after the other, forward and then backward, so that each finds
     the caches as a stage leaves them. I, W and B are torch.distributed.pipelining's own functions. As in torch, the
-    first stage has no I: its W is the whole backward pass.
+    first stage has no I: its W is the whole backward pass. The result is a cost file (docs/cost_file.md) in ms. Its
+    `spread` is that of the repeated times of a layer, over the root of the layers of a rank.
 
     Parameters
     ----------
@@ -81,11 +75,11 @@ def measure(blocks: Union[torch.nn.Module, Iterable[torch.nn.Module]], sample: t
                 x = chain.run()
         rows += [_row(names[len(rows) + i], chain, i, optimizer_values) for i in range(len(chain.modules))]
         times += chain.times
-    costs = Costs({"penstock_layer_costs": 1, "time_unit": "ms", "ranks": ranks, "samples": samples,
-                   "micro_batch_size": size, "link": {"bytes_per_unit": bytes_per_ms, "latency": latency_ms},
-                   "weight_share": 1, "word_overhead": overhead_ms, "first_stage_splits": False, "layers": rows})
-    costs.spread = {name: max(map(_spread, of_layer.values())) for name, of_layer in zip(names, times)}
-    return costs
+    spread = statistics.median(max(map(_spread, of_layer.values())) for of_layer in times)
+    return {"penstock_layer_costs": 1, "time_unit": "ms", "ranks": ranks, "samples": samples,
+            "micro_batch_size": size, "link": {"bytes_per_unit": bytes_per_ms, "latency": latency_ms},
+            "weight_share": 1, "word_overhead": overhead_ms, "first_stage_splits": False,
+            "spread": min(1.0, spread / (len(modules) / ranks) ** 0.5), "layers": rows}
 
 
 def _row(name: str, chain: _Chain, i: int, optimizer_values: int) -> dict[str, Any]:
