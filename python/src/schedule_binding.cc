@@ -128,12 +128,9 @@ const Schedule& check(const Schedule& schedule, const std::optional<std::vector<
         validate(one, {.links = {}, .activation_bound = activation_bound, .posts = with_posts});
     if (!validation.ok) raise(validation, one);
   };
-  if (schedule.is_lowered()) {
-    validated(schedule, posts);
-  } else {
-    validated(schedule, {});
-    validated(lower(schedule), posts);
-  }
+  const bool has_messages = schedule.is_lowered();
+  validated(schedule, has_messages ? posts : std::nullopt);
+  if (posts && !has_messages) validated(lower(schedule), posts);
   return schedule;
 }
 
