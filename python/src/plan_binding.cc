@@ -57,6 +57,51 @@ void bind_candidate(nb::module_& module) {
       .def("__repr__", [](const Candidate& one) { return say("Candidate(", describe(one), ")"); });
 }
 
+/// Numbers to try: one, several, or any.
+using Numbers = std::optional<std::variant<int, std::vector<int>>>;
+/// The name of a generator, or a schedule.
+using OneSchedule = std::variant<std::string, Schedule>;
+
+std::vector<int> numbers_of(const Numbers& numbers) {
+  if (!numbers) return {};
+  if (const auto* one = std::get_if<int>(&*numbers)) return {*one};
+  return std::get<std::vector<int>>(*numbers);
+}
+
+void construct_constraints(PlanConstraints* self, const Numbers& ranks, const std::vector<OneSchedule>& schedules,
+                           std::string weight_gradients, const GivenLimit& memory_limit,
+                           const std::optional<std::string>& target, const std::optional<std::string>& cluster,
+                           const Numbers& replicas, bool recompute, bool overlap_reduction, bool shard_optimizer,
+                           std::optional<double> time_limit) {
+  require<ConfigError>(!target || *target == "torch", "target = '", target.value_or(""),
+                       "': pass 'torch', or nothing for Penstock");
+  if (target) {
+    require<ConfigError>(weight_gradients == "auto" || weight_gradients == "stream",
+                         "target = 'torch' with weight_gradients = '", weight_gradients, "': torch has 'stream' only");
+    weight_gradients = "stream";
+  }
+  const auto mode = weight_gradients_named(weight_gradients);
+  require<ConfigError>(mode.has_value(), "weight_gradients = '", weight_gradients,
+                       "': pass 'stream', 'fused' or 'auto'");
+  constexpr double time_limit_for_clusters = 7;  // s
+  PlanConstraints made{.weight_gradients = *mode,
+                       .memory_limit = limit_of(memory_limit),
+                       .cluster = cluster ? std::optional(cluster_of(*cluster)) : std::nullopt,
+                       .ranks = numbers_of(ranks),
+                       .replicas = numbers_of(replicas),
+                       .recompute = recompute,
+                       .overlaps_reduction = overlap_reduction,
+                       .shards_optimizer = shard_optimizer,
+                       .time_limit_s = cluster && !time_limit ? time_limit_for_clusters : time_limit,
+                       .progress = stop_on_signal};
+  for (const OneSchedule& one : schedules)
+    if (const auto* name = std::get_if<std::string>(&one))
+      made.schedules.push_back(*name);
+    else
+      made.own_schedules.push_back(std::get<Schedule>(one));
+  new (self) PlanConstraints(std::move(made));
+}
+
 /// A method that calls the function of this name in penstock.exporting.
 auto exported(const char* name) {
   return [name](nb::handle self, const nb::kwargs& options) {
@@ -117,31 +162,10 @@ void bind_plans(nb::module_& module) {
       .def_ro("samples_per_unit", &ScalePoint::samples_per_unit, "Samples per unit of time.")
       .def_ro("efficiency", &ScalePoint::efficiency, "Samples per time and device, relative to the first point.");
   nb::class_<PlanConstraints>(module, "PlanConstraints", "What the planner may choose. Made by penstock.plan().")
-      .def(
-          "__init__",
-          [](PlanConstraints* self, const std::vector<int>& ranks, const std::vector<std::string>& schedules,
-             const std::vector<Schedule>& own, const std::string& weight_gradients, const GivenLimit& memory_limit,
-             const std::optional<std::string>& cluster, const std::vector<int>& replicas, bool recompute,
-             bool overlaps_reduction, bool shards_optimizer, std::optional<double> time_limit) {
-            const auto mode = weight_gradients_named(weight_gradients);
-            require<ConfigError>(mode.has_value(), "weight_gradients = '", weight_gradients,
-                                 "': pass 'stream', 'fused' or 'auto'");
-            new (self) PlanConstraints{.schedules = schedules,
-                                       .own_schedules = own,
-                                       .weight_gradients = *mode,
-                                       .memory_limit = limit_of(memory_limit),
-                                       .cluster = cluster ? std::optional(cluster_of(*cluster)) : std::nullopt,
-                                       .ranks = ranks,
-                                       .replicas = replicas,
-                                       .recompute = recompute,
-                                       .overlaps_reduction = overlaps_reduction,
-                                       .shards_optimizer = shards_optimizer,
-                                       .time_limit_s = time_limit,
-                                       .progress = stop_on_signal};
-          },
-          nb::kw_only(), "ranks"_a, "schedules"_a, "own"_a, "weight_gradients"_a, "memory_limit"_a.none(),
-          "cluster"_a.none(), "replicas"_a, "recompute"_a, "overlaps_reduction"_a, "shards_optimizer"_a,
-          "time_limit"_a.none());
+      .def("__init__", &construct_constraints, nb::kw_only(), "ranks"_a = nb::none(),
+           "schedules"_a = std::vector<OneSchedule>{}, "weight_gradients"_a = "auto", "memory_limit"_a = nb::none(),
+           "target"_a = nb::none(), "cluster"_a = nb::none(), "replicas"_a = nb::none(), "recompute"_a = false,
+           "overlap_reduction"_a = false, "shard_optimizer"_a = false, "time_limit"_a = nb::none());
   const auto costs_of = [](std::string_view text, const std::vector<int>& micro_batches) {
     LayerCosts costs = with_cost_errors([&] { return read_layer_costs(text); });
     if (!micro_batches.empty()) costs.micro_batches = micro_batches;

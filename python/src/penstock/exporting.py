@@ -1,15 +1,18 @@
 """Plans in the words of other systems: Megatron-LM's layout of layers, and torchtitan's configuration."""
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Optional, Union
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any
 
 from penstock import _planning
-from penstock._planning import ConfigError, Plan, ScheduleError
+from penstock._planning import ConfigError, Plan, Schedule, ScheduleError
 
 #: What a layer is in Megatron's letters: 'E' embedding, 't' transformer block, 'L' head with the loss; '' is a part of
 #: its neighbour.
 Letter = Callable[[str], str]
+#: torchtitan's name of a schedule, by Penstock's.
+TITAN_NAMES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B"}
 
 
 def letter_of(layer: str) -> str:
@@ -26,23 +29,18 @@ def to_megatron(plan: Plan, *, letter: Letter = letter_of) -> str:
     An embedding and a loss that the plan lacks are added to its first and last stage. p is Megatron's
     --pipeline-model-parallel-size, and the replicas follow from the number of processes.
 
+    Raises ScheduleError for what Megatron-LM does not run: it has 1f1b and interleaved, stage s on rank s mod p, and
+    for interleaved a multiple of p micro-batches. Raises ConfigError for an embedding that is not first or a head that
+    is not last.
+
     Parameters
     ----------
     letter
         What each layer is, by its name.
-
-    Raises
-    ------
-    ScheduleError
-        For what Megatron-LM does not run: other schedules than 1f1b and interleaved, W by themselves, other placements
-        than stage s on rank s mod p, and interleaved micro-batches that p does not divide.
-    ConfigError
-        For an embedding that is not first, and a head that is not last.
     """
-    made, p = _without_recompute(plan), plan.schedule.ranks
-    looped = [stage % p for stage in range(made.stages)]
-    if list(made.rank_of_stage) != looped or made.stages % p != 0:
-        raise ScheduleError(f"stages of {made.name} are on ranks {list(made.rank_of_stage)}, and Megatron-LM puts "
+    made, p, is_looped = _schedule_of(plan)
+    if not is_looped or made.stages % p != 0:
+        raise ScheduleError(f"stages of {made.name} are on ranks {made.rank_of_stage}, and Megatron-LM puts "
                             "stage s on rank s mod p: plan with schedules=['1f1b', 'interleaved']")
     name = "1f1b" if made.stages == p else "interleaved"
     if not _is(made, name):
@@ -62,14 +60,16 @@ def to_megatron(plan: Plan, *, letter: Letter = letter_of) -> str:
     return text
 
 
-def _without_recompute(plan: Plan) -> _planning.Schedule:
+def _schedule_of(plan: Plan) -> tuple[Schedule, int, bool]:
+    """The schedule, p, and whether stage s is on rank s mod p."""
     if plan.recompute:
         raise ConfigError(f"the plan recomputes {', '.join(plan.recompute)}, and others choose layers to recompute by "
                           "number: plan without recompute=True")
-    return plan.schedule
+    made, p = plan.schedule, plan.schedule.ranks
+    return made, p, made.rank_of_stage == [stage % p for stage in range(made.stages)]
 
 
-def _is(made: _planning.Schedule, name: str) -> bool:
+def _is(made: Schedule, name: str) -> bool:
     chunks = None if made.stages == made.ranks else made.stages // made.ranks
     try:
         known = _planning.generate(name, made.ranks, made.micro_batches, chunks, None, None)
@@ -78,13 +78,12 @@ def _is(made: _planning.Schedule, name: str) -> bool:
         return False
 
 
-#: torchtitan's name of a schedule, and Penstock's.
-TITAN_NAMES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B"}
-
-
-def to_torchtitan(plan: Plan, *, csv: Optional[str] = None, micro_batch_size: int = 1,
-                  module: Union[dict[str, list[str]], None] = None) -> dict[str, dict[str, Any]]:
+def to_torchtitan(plan: Plan, *, csv: str | None = None, micro_batch_size: int = 1,
+                  module: Mapping[str, list[str]] | None = None) -> dict[str, dict[str, Any]]:
     """torchtitan's configuration: the keys of its sections `parallelism` and `training`.
+
+    Raises ScheduleError for other placements than stage s on rank s mod p and the V of two stages per rank, and
+    ConfigError without `csv` for a schedule that torchtitan does not have by name.
 
     Parameters
     ----------
@@ -96,32 +95,23 @@ def to_torchtitan(plan: Plan, *, csv: Optional[str] = None, micro_batch_size: in
     module
         The modules of torchtitan's model that each layer of the plan is; without: embedding is tok_embeddings, head is
         norm and lm_head, and the others are layers.0, layers.1, ... in order.
-
-    Raises
-    ------
-    ScheduleError
-        For a placement that torchtitan does not have: it knows stage s on rank s mod p, and the V of two stages per
-        rank.
-    ConfigError
-        Without `csv`, for a schedule that torchtitan does not have by name.
     """
-    made, p = _without_recompute(plan), plan.schedule.ranks
-    ranks = list(made.rank_of_stage)
-    is_v = ranks == [*range(p), *reversed(range(p))]
-    if ranks != [stage % p for stage in range(made.stages)] and not is_v:
-        raise ScheduleError(f"stages of {made.name} are on ranks {ranks}, and torchtitan puts stage s on rank s mod p, "
-                            "or two stages per rank in a V")
+    made, p, is_looped = _schedule_of(plan)
+    is_v = made.rank_of_stage == [*range(p), *reversed(range(p))]
+    if not is_looped and not is_v:
+        raise ScheduleError(f"stages of {made.name} are on ranks {made.rank_of_stage}, and torchtitan puts stage s on "
+                            "rank s mod p, or two stages per rank in a V")
     named = TITAN_NAMES.get(made.name)
     if csv is None and (named is None or not _is(made, made.name)):
         raise ConfigError(f"torchtitan has no schedule {made.name!r}: pass csv=, the path at which it shall find it")
-    blocks = iter(range(sum(map(len, plan.stages))))
-    names = {layer: (module[layer] if module else _titan_modules(layer, blocks))
-             for stage in plan.stages for layer in stage}
-    parts = [[name for layer in stage for name in names[layer]] for stage in plan.stages]
+    names: dict[str, list[str]] = {"E": ["tok_embeddings"], "L": ["norm", "lm_head"]}
+    blocks = count()
+    parts = [[name for layer in stage for name in (module[layer] if module else names.get(letter_of(layer))
+                                                   or [f"layers.{next(blocks)}"])] for stage in plan.stages]
     if "tok_embeddings" not in parts[0]:
         parts[0].insert(0, "tok_embeddings")
     if "lm_head" not in parts[-1]:
-        parts[-1] += ["norm", "lm_head"]
+        parts[-1] += names["L"]
     parallelism: dict[str, Any] = {
         "pipeline_parallel_degree": p,
         # With a file, the name only says where stages are.
@@ -135,10 +125,3 @@ def to_torchtitan(plan: Plan, *, csv: Optional[str] = None, micro_batch_size: in
         made.to_torch_csv(csv)
         parallelism["pipeline_parallel_schedule_csv"] = csv
     return {"parallelism": parallelism, "training": {"local_batch_size": micro_batch_size * made.micro_batches}}
-
-
-def _titan_modules(layer: str, blocks: Any) -> list[str]:
-    letter = letter_of(layer)
-    if letter == "E":
-        return ["tok_embeddings"]
-    return ["norm", "lm_head"] if letter == "L" else [f"layers.{next(blocks)}"]

@@ -6,18 +6,20 @@ import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any
 
 from penstock import _planning
 from penstock._planning import ConfigError, Fit, MeasuredStep
 from penstock.planning import Source, read
 
-Measured = Union[str, "os.PathLike[str]", Iterable[Union[MeasuredStep, Mapping[str, Any]]]]
+Measured = str | os.PathLike[str] | Iterable[MeasuredStep | Mapping[str, Any]]
 
 
-def fit(costs: Optional[Source], measured: Measured, *,
+def fit(costs: Source | None, measured: Measured, *,
         terms: Sequence[str] = ("slowdown", "send_share", "per_step"), overlap: bool = False) -> Fit:
     """Fits the terms of a step to measured steps, and says how well: `penstock fit`.
+
+    Raises DataError for rows that cannot be read, with the line, and ConfigError for unknown terms and without steps.
 
     Parameters
     ----------
@@ -31,12 +33,6 @@ def fit(costs: Optional[Source], measured: Measured, *,
     overlap
         Whether a rank began its next step when its own work was done, without a barrier.
 
-    Raises
-    ------
-    DataError
-        For rows that cannot be read; names the line.
-    ConfigError
-        For unknown terms, and without steps.
 
     Examples
     --------
@@ -47,19 +43,15 @@ def fit(costs: Optional[Source], measured: Measured, *,
     >>> round(fitted.terms.slowdown, 3), round(fitted.terms.per_step, 3)
     (0.1, 2.0)
     """
-    steps: list[MeasuredStep] = []
-    if not isinstance(measured, (str, os.PathLike)):
-        rows = list(measured)
-        steps = [row for row in rows if isinstance(row, MeasuredStep)]
-        others = [row for row in rows if not isinstance(row, MeasuredStep)]
-        if steps and others:
-            raise ConfigError(f"{len(steps)} MeasuredSteps and {len(others)} dictionaries: pass one kind of both")
-        text = _table(others)
-    else:
-        text = Path(measured).read_text()
+    rows = [] if isinstance(measured, (str, os.PathLike)) else list(measured)
+    steps = [row for row in rows if isinstance(row, MeasuredStep)]
+    others = [row for row in rows if not isinstance(row, MeasuredStep)]
+    if steps and others:
+        raise ConfigError(f"{len(steps)} MeasuredSteps and {len(others)} dictionaries: pass one kind of both")
     if not steps:
         if costs is None:
             raise ConfigError("measured steps without costs: pass the costs of the layers, or MeasuredStep objects")
+        text = Path(measured).read_text() if isinstance(measured, (str, os.PathLike)) else _table(others)
         steps = _planning.measured_steps(read(costs), text)
         for step in steps:
             step.overlaps = overlap

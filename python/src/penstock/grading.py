@@ -2,22 +2,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional
+from itertools import zip_longest
 
 from penstock._planning import Schedule, ScheduleError, StageCosts
 
 
 @dataclass(frozen=True)
 class Grade:
-    """A schedule beside the expected one."""
+    """A schedule beside the expected one. Of an invalid one there is an error, and neither bubble nor activations."""
 
     is_valid: bool
-    error: str                      # of an invalid schedule
-    is_equal: bool                  # every rank has the same order
-    first_difference: Optional[tuple[int, int]]  # (rank, position): of the first wrong instruction
-    bubble: Optional[float]         # none: invalid
+    error: str
+    is_equal: bool                            # every rank has the same order
+    first_difference: tuple[int, int] | None  # (rank, position): of the first wrong instruction
+    bubble: float | None
     expected_bubble: float
-    peak_activations: Optional[float]
+    peak_activations: float | None
     expected_peak_activations: float
 
     def __str__(self) -> str:
@@ -31,7 +31,7 @@ class Grade:
         return text
 
 
-def grade(given: Schedule, expected: Schedule, *, costs: Optional[StageCosts] = None) -> Grade:
+def grade(given: Schedule, expected: Schedule, *, costs: StageCosts | None = None) -> Grade:
     """Compares a schedule with the expected one: bubble, peak memory, and the first instruction that differs.
 
     Examples
@@ -41,20 +41,14 @@ def grade(given: Schedule, expected: Schedule, *, costs: Optional[StageCosts] = 
     bubble 20.0% (expected 20.0%), live activations 4 (expected 2); the first difference is instruction 2 of rank 0
     """
     wanted = expected.check().simulate(costs)
-    difference = None
-    for rank, orders in enumerate(zip(given.orders, expected.orders)):
-        if orders[0] != orders[1]:
-            pairs = enumerate(zip(*orders))
-            shorter = min(map(len, orders))
-            difference = (rank, next((at for at, (mine, theirs) in pairs if mine != theirs), shorter))
-            break
-    if difference is None and given.ranks != expected.ranks:
-        difference = (min(given.ranks, expected.ranks), 0)
+    wanted_peak = max(wanted.peak_activations)
+    orders = zip_longest(given.orders, expected.orders, fillvalue=[""])  # a rank that one of them lacks
+    difference = next(((rank, at) for rank, both in enumerate(orders)
+                       for at, (mine, theirs) in enumerate(zip_longest(*both)) if mine != theirs), None)
     try:
         simulated = given.check().simulate(costs)
     except ScheduleError as error:
         place = None if error.rank is None or error.position is None else (error.rank, error.position)
-        return Grade(False, str(error), False, place or difference, None, wanted.bubble, None,
-                     max(wanted.peak_activations))
+        return Grade(False, str(error), False, place or difference, None, wanted.bubble, None, wanted_peak)
     return Grade(True, "", difference is None, difference, simulated.bubble, wanted.bubble,
-                 max(simulated.peak_activations), max(wanted.peak_activations))
+                 max(simulated.peak_activations), wanted_peak)

@@ -7,20 +7,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import Any
 
 from penstock import _planning
-from penstock._planning import Candidate, ConfigError, Plan, Schedule, StageCosts
-from penstock.comparing import Rows
-
-if TYPE_CHECKING:
-    import pandas
+from penstock._planning import Candidate, Plan, PlanConstraints, Schedule, StageCosts
+from penstock.comparing import Rows, Tabular
 
 shown = 12  # candidates in a notebook
-Source = Union[str, "os.PathLike[str]", Mapping[str, Any]]
+Source = str | os.PathLike[str] | Mapping[str, Any]
 
 
-class Candidates(tuple[Candidate, ...]):
+class Candidates(tuple[Candidate, ...], Tabular):
     """What the planner tried: those that fit, the shortest step first; then the others."""
 
     def rows(self) -> Rows:
@@ -32,38 +29,21 @@ class Candidates(tuple[Candidate, ...]):
                      "makespan": one.makespan, "bubble": one.bubble, "most_bytes": max(one.memory_bytes)}
                     for one in self)
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        return self.rows().to_pandas()
-
-    def _repr_html_(self) -> str:
-        return self.rows()._repr_html_()
-
 
 class Planned:
     """What the planner chose (`best`), and what else it tried."""
 
-    def __init__(self, planned: _planning.Planned, costs: str, constraints: _planning.PlanConstraints) -> None:
+    def __init__(self, planned: _planning.Planned, costs: str, constraints: PlanConstraints) -> None:
         self._planned, self._costs, self._constraints = planned, costs, constraints
         self.candidates = Candidates(planned.candidates)
-
-    @property
-    def best(self) -> Plan:
-        return self._planned.best
+        self.best: Plan = planned.best
+        self.left_out: list[str] = planned.left_out  #: schedules that could not be tried, and the reasons
+        self.explanation: str = planned.explanation  #: one paragraph for people
 
     @property
     def stage_costs(self) -> StageCosts:
         """The costs of the stages of `best`, with which its schedule is simulated and drawn."""
         return _planning.stage_costs(self.best, self._costs, self._constraints)
-
-    @property
-    def left_out(self) -> list[str]:
-        """Schedules that could not be tried, and the reasons."""
-        return self._planned.left_out
-
-    @property
-    def explanation(self) -> str:
-        """One paragraph for people."""
-        return self._planned.explanation
 
     def __str__(self) -> str:
         return str(self._planned)
@@ -86,7 +66,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Scaling:
+class Scaling(Tabular):
     """What more devices are worth: a plan for each number of devices, for the same samples per step."""
 
     points: tuple[_planning.ScalePoint, ...]
@@ -98,12 +78,6 @@ class Scaling:
                      "micro_batches": one.chosen.micro_batches, "step": one.step,
                      "samples_per_unit": one.samples_per_unit, "efficiency": one.efficiency} for one in self.points)
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        return self.rows().to_pandas()
-
-    def _repr_html_(self) -> str:
-        return self.rows()._repr_html_()
-
     def __str__(self) -> str:
         return _planning.scaling_table(list(self.points))
 
@@ -113,18 +87,15 @@ def read(source: Source) -> str:
     return json.dumps(dict(source)) if isinstance(source, Mapping) else Path(source).read_text()
 
 
-def _numbers(given: Union[int, Sequence[int], None]) -> list[int]:
-    if given is None:
-        return []
-    return [given] if isinstance(given, int) else list(given)
-
-
-def plan(costs: Source, *, ranks: Union[int, Sequence[int], None] = None, micro_batches: Sequence[int] = (),
-         schedules: Sequence[Union[str, Schedule]] = (), weight_gradients: str = "auto",
-         memory_limit: Union[float, str, None] = None, target: Optional[str] = None, cluster: Optional[Source] = None,
-         replicas: Union[int, Sequence[int], None] = None, recompute: bool = False, overlap_reduction: bool = False,
-         shard_optimizer: bool = False, time_limit: Optional[float] = None) -> Planned:
+def plan(costs: Source, *, ranks: int | Sequence[int] | None = None, micro_batches: Sequence[int] = (),
+         schedules: Sequence[str | Schedule] = (), weight_gradients: str = "auto",
+         memory_limit: float | str | None = None, target: str | None = None, cluster: Source | None = None,
+         replicas: int | Sequence[int] | None = None, recompute: bool = False, overlap_reduction: bool = False,
+         shard_optimizer: bool = False, time_limit: float | None = None) -> Planned:
     """Chooses the schedule with the shortest predicted step.
+
+    Raises CostError for costs or a cluster that cannot be read, with the member and its possible values, and
+    ConfigError or ScheduleError if nothing fits, with the smallest limit that would.
 
     Parameters
     ----------
@@ -150,39 +121,30 @@ def plan(costs: Source, *, ranks: Union[int, Sequence[int], None] = None, micro_
         whether each replica has its share of the optimiser's state.
     time_limit
         Seconds after which the best plan so far is returned; without: 7 with a cluster, else none.
-
-    Raises
-    ------
-    CostError
-        For costs or a cluster that cannot be read, have no unit or an unknown member; names the member
-        and its possible values.
-    ConfigError, ScheduleError
-        If nothing can be planned, or nothing fits; names the smallest limit that would.
     """
-    constraints = _constraints(ranks=ranks, schedules=schedules, weight_gradients=weight_gradients,
-                               memory_limit=memory_limit, target=target, cluster=cluster, replicas=replicas,
-                               recompute=recompute, overlap_reduction=overlap_reduction,
-                               shard_optimizer=shard_optimizer, time_limit=time_limit)
+    constraints = PlanConstraints(
+        ranks=ranks, schedules=schedules, weight_gradients=weight_gradients, memory_limit=memory_limit, target=target,
+        cluster=None if cluster is None else read(cluster), replicas=replicas, recompute=recompute,
+        overlap_reduction=overlap_reduction, shard_optimizer=shard_optimizer, time_limit=time_limit)
     text = read(costs)
-    return Planned(_planning.plan(text, list(micro_batches), constraints), text, constraints)
+    return Planned(_planning.plan(text, micro_batches, constraints), text, constraints)
 
 
 def scaling(costs: Source, cluster: Source, devices: Sequence[int], *, micro_batches: Sequence[int] = (),
             **options: Any) -> Scaling:
     """Plans for the first of a cluster's devices, once for each number in `devices`. `options` are those of plan().
 
-    Raises
-    ------
-    ConfigError
-        For more devices than the cluster has, and like plan().
+    Raises ConfigError for more devices than the cluster has, and like plan().
     """
-    constraints = _constraints(cluster=cluster, **options)
-    return Scaling(tuple(_planning.scaling_curve(read(costs), list(micro_batches), constraints, list(devices))))
+    constraints = PlanConstraints(cluster=read(cluster), **options)
+    return Scaling(tuple(_planning.scaling_curve(read(costs), micro_batches, constraints, devices)))
 
 
 def on_cluster(costs: StageCosts, schedule: Schedule, cluster: Source, *, message_bytes: float = 0.0,
                time_unit: str = "ms", replicas: int = 1, gradient_bytes: float = 0.0) -> StageCosts:
     """The costs of a schedule's stages on the first devices of a cluster, rank r with its replicas after rank r - 1.
+
+    Raises ConfigError for a cluster with fewer devices than ranks.
 
     Parameters
     ----------
@@ -190,32 +152,5 @@ def on_cluster(costs: StageCosts, schedule: Schedule, cluster: Source, *, messag
         Times on a device of speed 1, in `time_unit`.
     message_bytes, gradient_bytes
         The size of a value between two stages, and of a stage's gradients, which its replicas sum.
-
-    Raises
-    ------
-    ConfigError
-        For a cluster with fewer devices than ranks.
     """
     return _planning.placed_costs(costs, schedule, read(cluster), time_unit, message_bytes, replicas, gradient_bytes)
-
-
-def _constraints(*, cluster: Optional[Source], ranks: Union[int, Sequence[int], None] = None,
-                 schedules: Sequence[Union[str, Schedule]] = (), weight_gradients: str = "auto",
-                 memory_limit: Union[float, str, None] = None, target: Optional[str] = None,
-                 replicas: Union[int, Sequence[int], None] = None, recompute: bool = False,
-                 overlap_reduction: bool = False, shard_optimizer: bool = False,
-                 time_limit: Optional[float] = None) -> _planning.PlanConstraints:
-    if target not in (None, "torch"):
-        raise ConfigError(f"target = '{target}': pass 'torch', or nothing for Penstock")
-    if target == "torch":
-        if weight_gradients not in ("auto", "stream"):
-            raise ConfigError(f"target = 'torch' with weight_gradients = '{weight_gradients}': torch has 'stream' only")
-        weight_gradients = "stream"
-    if cluster is not None and time_limit is None:
-        time_limit = 7.0
-    return _planning.PlanConstraints(
-        ranks=_numbers(ranks), schedules=[one for one in schedules if isinstance(one, str)],
-        own=[one for one in schedules if isinstance(one, Schedule)], weight_gradients=weight_gradients,
-        memory_limit=memory_limit,
-        cluster=None if cluster is None else read(cluster), replicas=_numbers(replicas), recompute=recompute,
-        overlaps_reduction=overlap_reduction, shards_optimizer=shard_optimizer, time_limit=time_limit)

@@ -1,7 +1,9 @@
 """Predictions for ranks that share the cores of one machine."""
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from penstock._planning import ConfigError, Plan
@@ -28,60 +30,52 @@ def shared_makespan(plan: Plan, costs: Mapping[str, Any], *, cores: int, busy: i
     alone = min(1.0, cores / busy)  # of the measured time, what an instruction takes on a core of its own
     overhead = costs.get("word_overhead", 0.0)
     layers = {layer["name"]: layer for layer in costs["layers"]}
-
-    def sums(key: str) -> list[float]:
-        return [alone * (overhead + sum(layers[name][key] for name in stage)) for stage in plan.stages]
-
-    times = {"F": sums("forward"), "I": sums("input_grad"), "W": sums("weight_grad"), "B": sums("backward")}
+    times = {operation: [alone * (overhead + sum(layers[name][key] for name in stage)) for stage in plan.stages]
+             for operation, key in (("F", "forward"), ("I", "input_grad"), ("W", "weight_grad"), ("B", "backward"))}
     if not costs.get("first_stage_splits", True):
         times["I"][0], times["W"][0] = alone * overhead, times["B"][0]
-    link, owner, last = costs["link"], made.rank_of_stage, made.stages - 1
-
-    def message(stage: int, other: int) -> float:
-        """The time from an end on `other` to a start on `stage`."""
-        if owner[stage] == owner[other]:
-            return 0.0
-        size = layers[plan.stages[min(stage, other)][-1]]["boundary_bytes"]
-        return float(link["latency"] + (size / link["bytes_per_unit"] if link["bytes_per_unit"] else 0))
-
+    link, owner = costs["link"], made.rank_of_stage
     orders = [[_parsed(text) for text in order] for order in made.orders]
-    ends: dict[tuple[str, int, int], float] = {}
+    ends: dict[tuple[bool, int, int], float] = {}  # of F, and of the I or B whose gradient goes on
 
     def ready(operation: str, stage: int, i: int) -> float:
         """When the inputs are there; infinity if that is unknown yet."""
-        if operation == "W":
-            return 0.0  # after the I of the same rank
-        if operation == "F":
-            return 0.0 if stage == 0 else ends.get(("F", stage - 1, i), float("inf")) + message(stage, stage - 1)
-        return 0.0 if stage == last else ends.get(("G", stage + 1, i), float("inf")) + message(stage, stage + 1)
+        other = stage - 1 if operation == "F" else stage + 1
+        if operation == "W" or not 0 <= other < made.stages:
+            return 0.0
+        end = ends.get((operation == "F", other, i), inf)
+        if owner[stage] == owner[other]:
+            return end
+        size = layers[plan.stages[min(stage, other)][-1]]["boundary_bytes"]
+        return end + float(link["latency"] + (size / link["bytes_per_unit"] if link["bytes_per_unit"] else 0))
 
-    now, positions, left = 0.0, [0] * p, [-1.0] * p  # left: of the running instruction, or -1
+    now, positions, left = 0.0, [0] * p, [inf] * p  # left: of the running instruction, or inf
     while any(position < len(order) for position, order in zip(positions, orders)):
         arrivals = []
         for rank, order in enumerate(orders):
-            if left[rank] < 0 and positions[rank] < len(order):
+            if left[rank] == inf and positions[rank] < len(order):
                 operation, stage, i = order[positions[rank]]
-                at = ready(operation, stage, i)
-                if at <= now:
+                if (at := ready(operation, stage, i)) <= now:
                     left[rank] = times[operation][stage]
                 else:
                     arrivals.append(at)
-        running = [rank for rank in range(p) if left[rank] >= 0]
-        speed = min(1.0, cores / len(running)) if running else 1.0
+        running = [rank for rank in range(p) if left[rank] < inf]
+        speed = min(1.0, cores / max(1, len(running)))
         step = min([left[rank] / speed for rank in running] + [at - now for at in arrivals])
-        if step == float("inf"):
+        if step == inf:
             raise ConfigError("this plan deadlocks: its instructions wait for each other")
         now += step
         for rank in running:
             left[rank] -= step * speed
             if left[rank] <= 1e-9:
                 operation, stage, i = orders[rank][positions[rank]]
-                ends["F" if operation == "F" else "W" if operation == "W" else "G", stage, i] = now
+                if operation != "W":
+                    ends[operation == "F", stage, i] = now
                 positions[rank] += 1
-                left[rank] = -1.0
+                left[rank] = inf
     return now
 
 
 def _parsed(text: str) -> tuple[str, int, int]:
-    at = next(at for at, letter in enumerate(text) if letter.isalpha())
-    return text[at], int(text[:at]), int(text[at + 1:])
+    stage, operation, i = re.split("([FBIW])", text)
+    return operation, int(stage), int(i)

@@ -43,17 +43,14 @@ def layers(model: torch.nn.Module, sample: torch.Tensor) -> list[torch.nn.Module
 
     They share the model's parameters, and take micro-batches of the shape of `sample`.
 
+    Raises ConfigError if the model is more than its embedding, blocks, norm and head, one after the other.
+
     Parameters
     ----------
     model
         LlamaForCausalLM, GPT2LMHeadModel, GPTNeoXForCausalLM, or another decoder of this form.
     sample
         The ids of the tokens of one micro-batch.
-
-    Raises
-    ------
-    ConfigError
-        If the model computes something else than its embedding, blocks, norm and head, one after the other.
     """
     blocks, parent = _blocks(model)
     tokens, head = model.get_input_embeddings(), model.get_output_embeddings()  # type: ignore[operator]

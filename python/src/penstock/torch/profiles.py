@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any
 
 from penstock import _planning
 from penstock._planning import Account, DataError, Plan
@@ -26,12 +26,15 @@ _not_computing = ("c10d::", "gloo:", "nccl:", "mpi:", "PP:")
 _blocked_ns = 100_000
 
 
-def account(traces: Sequence[Union[str, "os.PathLike[str]"]], *, plan: Optional[Plan] = None,
-            costs: Optional[Mapping[str, Any]] = None) -> Account:
+def account(traces: Sequence[str | os.PathLike[str]], *, plan: Plan | None = None,
+            costs: Mapping[str, Any] | None = None) -> Account:
     """Where the time of a step of torch.distributed.pipelining went.
 
     An F, I or B waits for its message until its first operator begins. A message is sent when its SEND begins. Times of
     different ranks are compared, so all must be processes of one host.
+
+    Raises DataError for traces without instructions, which only schedules of `penstock.torch.runtime` record, of other
+    ranks than 0 to p - 1, and without a complete step.
 
     Parameters
     ----------
@@ -41,11 +44,6 @@ def account(traces: Sequence[Union[str, "os.PathLike[str]"]], *, plan: Optional[
         What was executed, and the costs from which it was planned: the account also has its prediction, and recommends
         partitions.
 
-    Raises
-    ------
-    DataError
-        For a trace without instructions: only schedules of _PipelineScheduleRuntime record them, as
-        `penstock.torch.runtime` makes them; for traces of other ranks than 0 to p - 1; if no step is complete.
 
     Examples
     --------
@@ -61,11 +59,10 @@ def account(traces: Sequence[Union[str, "os.PathLike[str]"]], *, plan: Optional[
         ranks[rank] = _steps(document["traceEvents"], str(path))
     if sorted(ranks) != list(range(len(ranks))) or not ranks:
         raise DataError(f"traces of the ranks {sorted(ranks)}: pass one for each rank, from 0")
-    rows = [ranks[rank] for rank in sorted(ranks)]
-    steps = min(map(len, rows))
-    rows = [steps_of_rank[-steps:] for steps_of_rank in rows]
-    for step in range(steps):
-        _note_transits([of_rank[step] for of_rank in rows])
+    steps = min(map(len, ranks.values()))
+    rows = [ranks[rank][-steps:] for rank in sorted(ranks)]
+    for of_step in zip(*rows):
+        _note_transits(of_step)
     orders = [[span[0] for span in of_rank[-1] if span[1] == "compute"] for of_rank in rows]
     micro_batches = 1 + max(int(re.split("[FBIW]", text)[1]) for order in orders for text in order)
     settings = {}
@@ -78,14 +75,12 @@ def account(traces: Sequence[Union[str, "os.PathLike[str]"]], *, plan: Optional[
 
 def _read(path: Path) -> dict[str, Any]:
     data = path.read_bytes()
-    if data[:2] == b"\x1f\x8b":
-        data = gzip.decompress(data)
     try:
-        document = json.loads(data)
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON ({error}): pass a file of torch.profiler's export_chrome_trace") from None
-    if not isinstance(document, dict) or "traceEvents" not in document:
-        raise DataError(f"{path} has no traceEvents: pass a file of torch.profiler's export_chrome_trace")
+        document: dict[str, Any] = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        document["traceEvents"]
+    except (ValueError, TypeError, KeyError, EOFError, OSError) as error:
+        raise DataError(f"{path} has no traceEvents ({error}): pass a file of torch.profiler's "
+                        "export_chrome_trace") from None
     return document
 
 
@@ -111,7 +106,7 @@ def _steps(events: Sequence[Mapping[str, Any]], path: str) -> list[list[Span]]:
                 seen = set()
             seen.add(text)
             # A RECV only announces a buffer: the wait is at the start of the instruction that needs the message.
-            if operation == "REDUCE_GRAD" or operation.startswith(("SEND", "RECV")):
+            if len(operation) > 1:
                 steps[-1].append((text, "update" if operation == "REDUCE_GRAD" else "communicate", begin, end, 0))
                 continue
             receive = f"{stage}RECV_{'F' if operation == 'F' else 'B'}{micro_batch}"
@@ -148,11 +143,8 @@ def _note_transits(ranks: Sequence[list[Span]]) -> None:
     sent = {span[0]: span[2] for spans in ranks for span in spans if span[1] == "communicate"}
     for spans in ranks:
         for at, (text, activity, begin, end, _) in enumerate(spans):
-            if activity != "wait":
-                continue
-            found = re.match(r"(\d+)RECV_([FB])(\d+)", text)
-            assert found is not None
-            stage, kind, micro_batch = int(found[1]), found[2], found[3]
-            sender = f"{stage - 1 if kind == 'F' else stage + 1}SEND_{kind}{micro_batch}"
-            if sender in sent and (sent[sender] > begin or end - begin > _blocked_ns):
-                spans[at] = (text, activity, begin, end, max(1, end - sent[sender]))
+            if activity == "wait":
+                stage, kind, micro_batch = re.split("RECV_([FB])", text)
+                begun = sent.get(f"{int(stage) + (-1 if kind == 'F' else 1)}SEND_{kind}{micro_batch}")
+                if begun is not None and (begun > begin or end - begin > _blocked_ns):
+                    spans[at] = (text, activity, begin, end, max(1, end - begun))

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any
 
 import torch
 from torch.distributed.pipelining import PipelineStage
@@ -16,31 +17,28 @@ from penstock._planning import ConfigError, Plan, Schedule, ScheduleError
 def cut(plan: Plan, layers: Sequence[torch.nn.Module]) -> list[torch.nn.Module]:
     """The modules of all stages of a plan, from the layers that were measured.
 
-    Raises
-    ------
-    ConfigError
-        For another number of layers than the plan has, and for a plan that recomputes some.
+    Raises ConfigError for another number of layers than the plan has, and for a plan that recomputes some.
     """
     if plan.recompute:
         raise ConfigError(f"the plan recomputes {', '.join(plan.recompute)}, which torch's stages do not do by "
                           "themselves: plan without recompute=True")
-    given = list(layers)
-    made: list[torch.nn.Module] = []
     planned = sum(map(len, plan.stages))
-    if len(given) != planned:
-        raise ConfigError(f"{len(given)} layers for a plan of {planned}: pass the layers that were measured, in order")
-    for stage in plan.stages:
-        made.append(torch.nn.Sequential(*given[:len(stage)]))
-        del given[:len(stage)]
-    return made
+    if len(layers) != planned:
+        raise ConfigError(f"{len(layers)} layers for a plan of {planned}: pass the layers that were measured, in order")
+    rest = iter(layers)
+    return [torch.nn.Sequential(*islice(rest, len(stage))) for stage in plan.stages]
 
 
-def runtime(source: Union[Plan, Schedule], stages: Sequence[Union[PipelineStage, torch.nn.Module]],
-            loss_fn: Optional[Callable[..., torch.Tensor]] = None, *, rank: Optional[int] = None,
-            device: Union[str, torch.device] = "cpu", **options: Any) -> _PipelineScheduleRuntime:
+def runtime(source: Plan | Schedule, stages: Sequence[PipelineStage | torch.nn.Module],
+            loss_fn: Callable[..., torch.Tensor] | None = None, *, rank: int | None = None,
+            device: str | torch.device = "cpu", **options: Any) -> _PipelineScheduleRuntime:
     """A loaded runtime of torch.distributed.pipelining that executes this rank's part of a schedule.
 
     Any number of stages per rank works, and any placement: torch takes it from the instructions.
+
+    Raises ConfigError for other numbers of modules and processes than the schedule has stages and ranks, and for stages
+    of different ranks that share a parameter, whose gradients torch does not sum; ScheduleError for a schedule that
+    torch cannot express.
 
     Parameters
     ----------
@@ -53,14 +51,6 @@ def runtime(source: Union[Plan, Schedule], stages: Sequence[Union[PipelineStage,
         Of torch's runtime. With replicas, `group` is the process group of this replica's pipeline.
     rank
         Without: torch.distributed.get_rank().
-
-    Raises
-    ------
-    ConfigError
-        For another number of modules than the schedule has stages, for another number of ranks than torch's process
-        group has, and for stages of different ranks that share a parameter: torch does not sum its gradients.
-    ScheduleError
-        For a schedule that torch cannot express.
     """
     made = source.schedule if isinstance(source, Plan) else source
     text = made.to_torch_csv()
