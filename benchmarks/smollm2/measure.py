@@ -170,8 +170,8 @@ def transformers_generate():
     print(json.dumps([1e3 * seconds]))
 
 
-def penstock_steps(transport, steps, precision):
-    command = [PENSTOCK, "bench", "step", "--model", f"hf:{MODEL}", "--context", LENGTH, "--batch-size", SAMPLES,
+def penstock_steps(transport, steps, precision, program=PENSTOCK):
+    command = [program, "bench", "step", "--model", f"hf:{MODEL}", "--context", LENGTH, "--batch-size", SAMPLES,
                "--micro-batches", MICRO_BATCHES, "--stages", RANKS, "--schedule", "1f1b", "--partition", "time",
                "--optimizer", "adamw", "--lr", RATE, "--precision", precision, "--steps", steps, "--warm-up", WARM_UP,
                "--json", "-"]

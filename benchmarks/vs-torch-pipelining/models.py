@@ -3,7 +3,6 @@
 A network is a list of units, run one after the other; a pipeline partitions between them. A unit's prefix and its parameters'
 names together are the names of the start file.
 """
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -173,6 +172,3 @@ def load(units: list[Unit], state: dict[str, Tensor]) -> None:
             place.copy_(value)
     if left:
         raise SystemExit(f"the start file has {sorted(left)}, which this network has not")
-
-
-Build = Callable[[], list[Unit]]

@@ -39,13 +39,15 @@ class Program:
     is_torch: bool = False           # torch.distributed.pipelining
     environment: dict[str, str] = field(default_factory=dict)
 
-    def run(self, amount: Amount) -> list[Result]:
-        """A result for each line that the program prints. Ends the comparison where the program fails."""
+    def run(self, amount: Amount, cache: str | None = None) -> list[Result]:
+        """A result for each line that the program prints. Ends the comparison where the program fails.
+
+        Without `cache`, the folder of `auto`'s choices, `auto` measures and chooses in every run.
+        """
         command = [*self.command, *amount.flags()]
-        # With an empty cache: `auto` measures and chooses in every run.
-        with tempfile.TemporaryDirectory() as cache:
+        with tempfile.TemporaryDirectory() as empty:
             done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S,
-                                  env={**os.environ, "XDG_CACHE_HOME": cache, **self.environment})
+                                  env={**os.environ, "XDG_CACHE_HOME": cache or empty, **self.environment})
         if done.returncode != 0:
             raise SystemExit(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stderr[-3000:]}")
         return [self._result(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -1,13 +1,16 @@
-"""What is compared: four networks with their batches, once as flags of `penstock bench step`, once as torch modules."""
+"""What is compared: four networks with their batches, once as flags of `penstock bench step`, once as torch modules.
+
+Imports torch only to build modules: run_all.py compares builds of Penstock without it.
+"""
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    from models import Unit
+    from start_file import Start
 
-import models
-from models import GptShape
-from start_file import Start
-
-GPT = GptShape(layers=8, width=256, heads=4, context=128, vocabulary=65)
+CONTEXT, VOCABULARY = 128, 65  # of the GPT
 
 
 @dataclass(frozen=True)
@@ -15,7 +18,7 @@ class Workload:
     name: str
     title: str
     network: tuple[str, ...]  # flags of `penstock bench step`
-    build: models.Build
+    build: "Callable[[], list[Unit]]"
     batch_size: int
     micro_batches: int
     # How far the losses of two programs may be apart: figures.py says how that is counted, README.md why so far.
@@ -32,27 +35,49 @@ class Workload:
         return replace(self, micro_batches=count)
 
 
+def mlp() -> "list[Unit]":
+    import models
+
+    return models.mlp([1024] * 8)
+
+
+def resnet50() -> "list[Unit]":
+    import models
+
+    return models.resnet50()
+
+
+def gpt() -> "list[Unit]":
+    import models
+
+    return models.gpt(models.GptShape(layers=8, width=256, heads=4, context=CONTEXT, vocabulary=VOCABULARY))
+
+
 MLP_FLAGS = ("--model", "mlp", "--hidden", "1024x8")
 
 WORKLOADS = {workload.name: workload for workload in (
-    Workload("mlp-b128", "MLP 784, 8 x 1024, 10", MLP_FLAGS, lambda: models.mlp([1024] * 8), 128, 8, 1e-6, 1e-2),
-    Workload("mlp-b32", "MLP 784, 8 x 1024, 10", MLP_FLAGS, lambda: models.mlp([1024] * 8), 32, 2, 1e-6, 1e-2),
-    Workload("resnet50", "ResNet-50, 32 x 32", ("--model", "resnet50", "--image-size", "32"), models.resnet50, 64, 4,
+    Workload("mlp-b128", "MLP 784, 8 x 1024, 10", MLP_FLAGS, mlp, 128, 8, 1e-6, 1e-2),
+    Workload("mlp-b32", "MLP 784, 8 x 1024, 10", MLP_FLAGS, mlp, 32, 2, 1e-6, 1e-2),
+    Workload("resnet50", "ResNet-50, 32 x 32", ("--model", "resnet50", "--image-size", "32"), resnet50, 64, 4,
              1e-5, 5e-2, has_batch_norm=True, learning_rate=1e-5),
     Workload("gpt", "GPT, 8 layers of 256, context 128",
              ("--model", "gpt", "--layers", "8", "--width", "256", "--heads", "4", "--context", "128"),
-             lambda: models.gpt(GPT), 32, 8, 1e-6, 1e-2),
+             gpt, 32, 8, 1e-6, 1e-2),
 )}
 
 
-def random_start(workload: Workload) -> Start:
+def random_start(workload: Workload) -> "Start":
     """Where no start file is given: weights as torch makes them, and a batch of the right shapes."""
+    import torch
+
+    from start_file import Start
+
     torch.manual_seed(0)
     units = workload.build()
     state = {unit.prefix + name: value.clone() for unit in units for name, value in unit.module.state_dict().items()}
     samples = workload.batch_size
     if workload.name == "gpt":
-        tokens = torch.randint(0, GPT.vocabulary, (samples, GPT.context + 1))
+        tokens = torch.randint(0, VOCABULARY, (samples, CONTEXT + 1))
         return Start(state, tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
     shape = (3, 32, 32) if workload.name == "resnet50" else (1, 28, 28)
     return Start(state, torch.randn(samples, *shape), torch.randint(0, 10, (samples,)))
