@@ -113,6 +113,7 @@ inline PipelineOptions named_options(PipelineOptions options, const AutoChoice& 
   options.weight_gradients =
       chosen.weight_gradients == WeightGradients::stream ? WeightGradients::stream : WeightGradients::fused;
   options.partition = choice.options.partition;
+  options.kernels = choice.options.kernels;
   options.kernel_selection = choice.options.kernel_selection;
   if (chosen.schedule == "zb-auto" && chosen.weight_gradients == WeightGradients::grouped) return choice.options;
   return options;

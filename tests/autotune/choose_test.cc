@@ -162,6 +162,23 @@ TEST(ChooseByProfile, gives_a_slow_rank_fewer_layers) {
                    "3 ranks", "2"));
 }
 
+// A step waits for 1.4 s and more.
+TEST(ChooseByProfile, times_few_micro_batches_where_steps_are_long) {
+  World world({.stages = 2});
+  SlowChain network({{40, 40}, {40, 40}});
+  PipelineOptions options = open_options(16);
+  AutotuneOptions how = quick(torch::randn({32, 4}), torch::randn({32, 4}));
+  how.profile.slowdown_under_load = false;
+  const LayerCosts costs = profile(world, network, squared_error, options, how);
+  EXPECT_EQ(costs.samples, 32);
+  EXPECT_EQ(costs.micro_batch_size, 2);
+  EXPECT_EQ(costs.micro_batches, std::vector<int>{16});
+  for (const LayerCost& layer : costs.layers) {
+    EXPECT_GE(layer.forward, 40);
+    EXPECT_FALSE(layer.forward_cached.has_value()) << "chunks are left out";
+  }
+}
+
 TEST(ProfiledTimes, are_those_of_devices_of_speed_one) {
   const Cluster cluster = read_cluster(unequal);
   LayerCosts costs;

@@ -11,18 +11,22 @@ namespace penstock {
 
 /// How profile() measures the costs of layers.
 struct ProfileOptions {
-  int steps = 4;  // timed steps of each pipeline in each pass, after some that are not timed
+  /// Timed steps of each pipeline in each pass, after some that are not timed. Where steps are so long that a pass would
+  /// take more than three seconds, fewer steps with fewer micro-batches.
+  int steps = 4;
   /// Passes over all pipelines are repeated for this time, with at least one pass. The speed of a shared machine
   /// changes within seconds, so that pipelines can only be compared over several passes.
-  double passes_ms = 8000;
+  double passes_ms = 3000;
   OptimizerFactory optimizer = {};  // the optimiser whose step is timed; none: plain SGD
   bool slowdown_under_load = true;  // whether to run the last of profiled_steps; the schedule "auto" does not need it
 };
 
 /// Limits of a comparison of measured steps (compare_steps).
 struct ComparisonOptions {
-  int finalists = 6;         // candidates whose steps are measured, at most; 1: the prediction decides
-  double budget_ms = 12000;  // no further round begins after this time; there are at least five
+  int finalists = 6;  // candidates whose steps are measured, at most; 1: the prediction decides
+  /// No further round begins after this time, if there were five. Where steps are long there are fewer candidates and
+  /// rounds: after the first, none begins that would end after five seconds.
+  double budget_ms = 5000;
 };
 
 struct AutotuneOptions {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
-#include <sstream>
+#include <utility>
 
 #include "penstock/autotune/measured_options.h"
 #include "penstock/autotune/profile.h"
@@ -27,6 +27,8 @@ namespace {
 constexpr double clearly_longer[] = {2, 1.10, 1.06, 1.03};  // after the first, second, ... round
 constexpr std::size_t least_rounds = 5;
 constexpr std::size_t most_rounds = 12;
+constexpr double most_ms = 5000;  // of all rounds but the first
+constexpr double long_step_ms = 500;
 constexpr double clearly_shorter = 0.99;
 constexpr double disturbed = 1.15;  // the longest round of a candidate beside its shortest
 
@@ -34,18 +36,6 @@ double lower_quartile(std::vector<double> values) {
   const auto place = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 4);
   std::nth_element(values.begin(), place, values.end());
   return *place;
-}
-
-/// The numbers of world rank 0.
-std::vector<double> of_rank_0(World& world, const std::vector<double>& own) {
-  std::ostringstream text;
-  text.precision(std::numeric_limits<double>::max_digits10);
-  for (const double number : own) text << number << " ";
-  std::istringstream agreed(decided_on_rank_0(world, ranks_of(world).next_pipeline(), Topic::steps,
-                                              [&](const RankContext&) { return text.str(); }));
-  std::vector<double> numbers;
-  for (double number = 0; agreed >> number;) numbers.push_back(number);
-  return numbers;
 }
 
 /// A candidate's times, one of each round in which it took part. All took part in the first round, and none came back.
@@ -118,7 +108,7 @@ struct Trial {
   Planned planned;
 };
 
-/// A finalist of one of several trials.
+/// A finalist of one of several trials; without Plan::kernels it runs with LibTorch's.
 struct Entry {
   const Trial* trial = nullptr;
   Finalist finalist;
@@ -194,21 +184,23 @@ std::vector<Entry> fitting_entries(World& world, Cell& network, const Loss& loss
   }
 }
 
-/// Times steps of a candidate in a pipeline of its own, after one that warms its caches.
+/// Times steps of a candidate in a pipeline of its own, after one that warms its caches; where steps are long, only the
+/// first candidate's.
 class StepTimer {
  public:
   StepTimer(World& world, Cell& network, const Loss& loss, const AutotuneOptions& how)
       : world_(world), network_(network), loss_(loss), how_(how) {}
 
   /// `predicted_ms` is the expected time of a step.
-  std::vector<double> operator()(const PipelineOptions& options, double predicted_ms) const {
+  std::vector<double> operator()(const PipelineOptions& options, double predicted_ms) {
     constexpr double round_ms = 150;
     constexpr double most_steps = 10;
     const int steps = static_cast<int>(std::clamp(std::ceil(round_ms / std::max(predicted_ms, 1e-3)), 1.0, most_steps));
     Pipeline pipeline(world_, network_, loss_, options);
     pipeline.optimize_with(optimizer_or_sgd(how_.profile.optimizer));
     std::vector<double> times;
-    for (int step = -1; step < steps; ++step) {
+    const bool warms_up = predicted_ms < long_step_ms || !std::exchange(is_warm_, true);
+    for (int step = warms_up ? -1 : 0; step < steps; ++step) {
       const std::int64_t begin = now_ns();
       pipeline.train_step(how_.sample, how_.sample_targets).wait();
       if (step >= 0) times.push_back(ms_since(begin));
@@ -221,7 +213,15 @@ class StepTimer {
   Cell& network_;
   const Loss& loss_;
   const AutotuneOptions& how_;
+  bool is_warm_ = false;
 };
+
+/// How many finalists two rounds can compare in the time that they have: at least two.
+int affordable_finalists(const std::vector<Trial>& trials, int most) {
+  double shortest_ms = std::numeric_limits<double>::infinity();
+  for (const Trial& trial : trials) shortest_ms = std::min(shortest_ms, trial.planned.plan.prediction.makespan);
+  return std::clamp(static_cast<int>(most_ms / (2 * std::max(shortest_ms, 1.0))), std::min(2, most), most);
+}
 
 /// The candidates of the winner's trial, with the winner as their plan.
 Planned planned_with(const Entry& winner) {
@@ -254,7 +254,9 @@ StepComparison compare_steps(World& world, std::size_t count, const ComparisonOp
     const std::size_t best =
         *std::ranges::min_element(left, {}, [&](std::size_t candidate) { return shortest(times[candidate]); });
     std::erase_if(left, [&](std::size_t candidate) { return is_clearly_longer(times[candidate], times[best]); });
-    if (of_rank_0(world, {ms_since(begin)}).front() > how.budget_ms && round + 1 >= least_rounds) break;
+    const double spent = of_rank_0(world, {ms_since(begin)}).front();
+    if (spent > how.budget_ms && round + 1 >= least_rounds) break;
+    if (spent + spent / static_cast<double>(round + 1) > most_ms) break;
   }
   StepComparison comparison{left.front(), {}};
   for (const std::size_t candidate : left)
@@ -288,6 +290,7 @@ PipelineOptions decided_options(PipelineOptions options, std::string partition, 
   options.chunks = 0;
   options.weight_gradients = WeightGradients::stream;  // the instructions are fused already where they should be
   options.kernel_selection = plan.kernels;
+  if (plan.kernels.empty()) options.kernels = Kernels::fixed;
   options.partition = std::move(partition);
   return options;
 }
@@ -318,12 +321,19 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
     trials.push_back({std::move(costs), std::move(planned)});
   }
 
+  constraints.finalists = affordable_finalists(trials, constraints.finalists);
   const auto partition_for = [&](const Plan& plan) { return is_annotated ? options.partition : partition_of(plan); };
   const auto options_for = [&](const Plan& plan) { return decided_options(options, partition_for(plan), plan); };
-  const std::vector<Entry> entries = fitting_entries(world, network, loss, trials, constraints, how, options_for);
+  std::vector<Entry> entries = fitting_entries(world, network, loss, trials, constraints, how, options_for);
+  // On some processors LibTorch's kernels are faster in a whole step than those that are faster one by one.
+  if (how.comparison.finalists > 1 && options.kernel_selection.empty() &&
+      !entries.front().finalist.plan.kernels.empty()) {
+    entries.push_back(entries.front());
+    entries.back().finalist.plan.kernels.clear();
+  }
   StepComparison comparison;
   if (entries.size() > 1) {
-    const StepTimer time_steps(world, network, loss, how);
+    StepTimer time_steps(world, network, loss, how);
     comparison = compare_steps(world, entries.size(), how.comparison, [&](std::size_t i) {
       const Plan& plan = entries[i].finalist.plan;
       PipelineOptions timed = options_for(plan);
@@ -340,7 +350,8 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
   for (std::size_t i = 0; i < comparison.step_ms.size(); ++i) {
     auto& compared = choice.planned->compared;
     compared.insert(i == comparison.best ? compared.begin() : compared.end(),
-                    {entries[i].finalist.candidate, comparison.step_ms[i]});
+                    {entries[i].finalist.candidate, comparison.step_ms[i],
+                     entries[i].finalist.plan.kernels != entries[i].trial->planned.plan.kernels});
   }
   return choice;
 }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -32,6 +34,7 @@ namespace {
 // In the order of profiled_steps.
 constexpr std::size_t fused_run = 0, split_run = 1, whole_run = 2, chunked_run = 3, sequential_run = 4;
 constexpr std::size_t most_passes = 9;
+constexpr double longest_pass_ms = 3000;
 
 using Runs = std::vector<std::optional<TimedRun>>;  // one per profiled_steps
 
@@ -99,6 +102,43 @@ void take_measured_bytes(const StageCosts& measured, const StageLayers& stages, 
       layers.at(name)->activation_bytes = std::ceil(share * measured.activation_bytes[s]);
     }
   }
+}
+
+/// What a pass times: the whole batch, or its first micro-batches.
+struct PassBatch {
+  TimedBatch batch;
+  int micro_batches = 1;
+  bool is_whole = true;
+};
+
+PassBatch first_micro_batches(const PipelineOptions& options, const AutotuneOptions& how, int replicas, int count) {
+  if (count >= options.micro_batches)
+    return {{how.sample, how.sample_targets, how.profile.steps}, options.micro_batches, /*is_whole=*/true};
+  const rank::BatchAxesOf axes{
+      {"sample", options.batch_dims.inputs}, {"sample_targets", options.batch_dims.targets}, {}};
+  const std::int64_t samples = axes.samples(how.sample, how.sample_targets);
+  const RowRange rows{0, std::max<std::int64_t>(replicas * count, samples * count / options.micro_batches)};
+  const auto first = [&](const rank::BatchAxes& one, const BatchTensors& tensors) {
+    return tensors.count() > 0 ? BatchTensors(one.rows(tensors.list(), rows)) : BatchTensors::none(rows.size());
+  };
+  return {{first(axes.inputs, how.sample), first(axes.targets, how.sample_targets), how.profile.steps}, count, false};
+}
+
+/// The batch of all passes. `step_ms` times a step of a number of micro-batches. Where the steps of a pass would take
+/// longer than longest_pass_ms, a few micro-batches stand for all: as many as keep every rank busy.
+PassBatch batch_to_time(const PipelineOptions& options, const AutotuneOptions& how, const World& world,
+                        const std::function<double(const PassBatch&)>& step_ms) {
+  const int few = std::min(options.micro_batches, world.stages() + 1);
+  PassBatch batch = first_micro_batches(options, how, world.replicas(), few);
+  const double few_ms = step_ms(batch);
+  const auto waves = [&](int count) { return static_cast<double>(count + world.stages() - 1); };
+  const auto pass_ms = [&](double ms, int steps) {
+    return ms * static_cast<double>(std::size(profiled_steps)) * (steps + TimedSteps::untimed);
+  };
+  if (pass_ms(few_ms * waves(options.micro_batches) / waves(few), how.profile.steps) <= longest_pass_ms)
+    return first_micro_batches(options, how, world.replicas(), options.micro_batches);
+  while (batch.batch.steps > 1 && pass_ms(few_ms, batch.batch.steps) > longest_pass_ms) --batch.batch.steps;
+  return batch;
 }
 
 constexpr int short_count = 16, long_count = 3;
@@ -213,18 +253,34 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   PipelineOptions base = options;
   base.update_every = 1;
   base.partition = world.stages() > 1 && annotated.empty() ? "time" : "uniform";
+  const auto pipeline_for = [&](const PipelineOptions& candidate, const PassBatch& timed) {
+    auto pipeline = std::make_unique<Pipeline>(world, network, loss,
+                                               measured_options(world, network, candidate, timed.batch.inputs.list()));
+    pipeline->optimize_with(optimizer_or_sgd(timing.optimizer));
+    // All pipelines use the kernels and the partition for one stage per rank that were measured for the first.
+    base.kernel_selection = pipeline->options().kernel_selection;
+    return pipeline;
+  };
+  const PassBatch batch = batch_to_time(options, how, world, [&](const PassBatch& few) {
+    PipelineOptions counted = base;
+    counted.micro_batches = few.micro_batches;
+    const auto pipeline = pipeline_for(*profiled_options(profiled_steps[fused_run], counted, size), few);
+    base.partition = pipeline->options().partition;
+    const std::int64_t begin = now_ns();
+    pipeline->train_step(few.batch.inputs, few.batch.targets).wait();
+    return of_rank_0(world, {ms_since(begin)}).front();
+  });
+  base.micro_batches = batch.micro_batches;
   const auto pass = [&] {
     Runs runs;
     for (const ProfiledSteps& what : profiled_steps) {
       runs.emplace_back();
       const std::optional<PipelineOptions> candidate = profiled_options(what, base, size);
       if (!candidate || (!timing.slowdown_under_load && &what == &profiled_steps[sequential_run])) continue;
-      Pipeline pipeline(world, network, loss, measured_options(world, network, *candidate, how.sample.list()));
-      pipeline.optimize_with(optimizer_or_sgd(timing.optimizer));
-      // All pipelines use the kernels and the partition for one stage per rank that were measured for the first.
-      base.kernel_selection = pipeline.options().kernel_selection;
-      if (!what.in_chunks) base.partition = pipeline.options().partition;
-      runs.back() = timed_run(pipeline, {how.sample, how.sample_targets, timing.steps});
+      if (what.in_chunks && !batch.is_whole) continue;  // the parameters of long steps are in no cache
+      const auto pipeline = pipeline_for(*candidate, batch);
+      if (!what.in_chunks) base.partition = pipeline->options().partition;
+      runs.back() = timed_run(*pipeline, batch.batch);
       if (site) runs.back() = at_speed_one(std::move(*runs.back()), *site);
     }
     return runs;
@@ -232,10 +288,13 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   std::vector<Runs> passes{pass()};
   double pass_ms = 0;  // on every process the same
   for (const auto& run : passes.front())
-    if (run) pass_ms += run->steps.step * (timing.steps + TimedSteps::untimed);
+    if (run) pass_ms += run->steps.step * (batch.batch.steps + TimedSteps::untimed);
   for (double left = timing.passes_ms - pass_ms; left >= pass_ms && passes.size() < most_passes; left -= pass_ms)
     passes.push_back(pass());
-  LayerCosts costs = costs_of(merged(passes), samples_per_replica(options, how, world.replicas()));
+  const AutotuneOptions timed{.sample = batch.batch.inputs, .sample_targets = batch.batch.targets};
+  LayerCosts costs = costs_of(merged(passes), samples_per_replica(options, timed, world.replicas()));
+  costs.samples = samples_per_replica(options, how, world.replicas());
+  costs.micro_batches = {options.micro_batches};
   if (site) {
     costs.samples *= world.replicas();
     for (LayerCost& layer : costs.layers) layer.gradient_bytes = 0;  // the update includes their sum
@@ -245,6 +304,7 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   costs.kernels = base.kernel_selection;
   if (options.memory_limit && is_in_bytes(*options.memory_limit)) {
     // With I and W: schedules that do not split B need no more.
+    base.micro_batches = options.micro_batches;
     const PipelineOptions split = *profiled_options(profiled_steps[split_run], base, size);
     take_measured_bytes(measured_bytes(world, network, loss, split, how), passes.front()[split_run]->plan.stages,
                         costs);

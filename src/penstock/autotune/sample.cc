@@ -1,8 +1,10 @@
 #include "penstock/autotune/sample.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
+#include <sstream>
 
 #include <torch/optim/sgd.h>
 
@@ -34,6 +36,17 @@ PipelineOptions with_example_inputs(PipelineOptions options, const BatchTensors&
 
 OptimizerFactory optimizer_or_sgd(const OptimizerFactory& given) {
   return given ? given : optimizer_factory([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
+}
+
+std::vector<double> of_rank_0(World& world, const std::vector<double>& own) {
+  std::ostringstream text;
+  text.precision(std::numeric_limits<double>::max_digits10);
+  for (const double number : own) text << number << " ";
+  std::istringstream agreed(decided_on_rank_0(world, ranks_of(world).next_pipeline(), Topic::steps,
+                                              [&](const RankContext&) { return text.str(); }));
+  std::vector<double> numbers;
+  for (double number = 0; agreed >> number;) numbers.push_back(number);
+  return numbers;
 }
 
 bool SampleCall::reads_sample() const {

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "penstock/autotune/autotune_options.h"
 #include "penstock/base/split.h"
@@ -25,6 +27,9 @@ inline std::int64_t samples_per_replica(const PipelineOptions& options, const Au
       {"sample", options.batch_dims.inputs}, {"sample_targets", options.batch_dims.targets}, {}};
   return split(axes.samples(how.sample, how.sample_targets), {.index = 0, .of = replicas}).size();
 }
+
+/// The numbers of world rank 0. Collective.
+std::vector<double> of_rank_0(World& world, const std::vector<double>& own);
 
 /// `given`, or SGD that hardly changes parameters.
 OptimizerFactory optimizer_or_sgd(const OptimizerFactory& given);

@@ -31,11 +31,12 @@ int plan_by_profile(ProfileFlags& flags) {
   Job job(flags.job, Use::train_full_steps);
   const Batch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.pipeline.seed);
   const std::string cluster = cluster_text(flags.job);
-  const LayerCosts costs = profile(job.world(), job.network(), loss_of(flags.job.network), flags.job.pipeline,
-                                   {.sample = batch.inputs,
-                                    .sample_targets = batch.targets,
-                                    .cluster = cluster,
-                                    .profile = {.steps = flags.steps, .optimizer = make_optimizer(flags.job)}});
+  const LayerCosts costs =
+      profile(job.world(), job.network(), loss_of(flags.job.network), flags.job.pipeline,
+              {.sample = batch.inputs,
+               .sample_targets = batch.targets,
+               .cluster = cluster,
+               .profile = {.steps = flags.steps, .passes_ms = 8000, .optimizer = make_optimizer(flags.job)}});
   PlanConstraints constraints = constraints_of(job.world(), job.network(), flags.job.pipeline, cluster);
   constraints.schedules = flags.schedules;
   if (!job.world().is_main()) return 0;

@@ -70,8 +70,10 @@ std::string within_noise(const Planned& planned) {
 /// The sentence about the steps of the finalists.
 std::string compared_in(const Planned& planned) {
   std::string text = say(" Steps measured in interleaved runs: ", fixed(planned.compared.front().step_ms, 3), " ms");
+  if (planned.compared.front().with_fixed_kernels) text += " with LibTorch's kernels";
   for (std::size_t i = 1; i < planned.compared.size(); ++i)
-    text += say(i == 1 ? "; of " : ", of ", describe(planned.compared[i].candidate), " ",
+    text += say(i == 1 ? "; of " : ", of ", describe(planned.compared[i].candidate),
+                planned.compared[i].with_fixed_kernels ? " with LibTorch's kernels " : " ",
                 fixed(planned.compared[i].step_ms, 3), " ms");
   return text + ".";
 }

@@ -16,6 +16,7 @@ namespace penstock {
 struct ComparedCandidate {
   Candidate candidate;
   double step_ms = 0;
+  bool with_fixed_kernels = false;  // LibTorch's, in place of those that the costs were measured with
 };
 
 struct Planned {
