@@ -496,7 +496,7 @@ class RuntimeVerbs(ProgramRuns):
 
     def test_doctor(self):
         out = self.output_of("doctor")
-        for instruction in ("penstock", "LibTorch", "BLAS", "kernels", "GPU", "MPI", "cores", "started by", "threads"):
+        for instruction in ("penstock", "LibTorch", "BLAS", "kernels", "products", "GPU", "MPI", "cores", "started by", "threads"):
             self.assertRegex(out, rf"(?m)^{instruction} ")
         self.assertRegex(out.splitlines()[-1], "^(note: .*|no problems)$")
         self.assertRegex(out, r"(?m)^MPI +" + ("built in" if program_runs.MPIRUN else "not built in"))

@@ -1,6 +1,8 @@
 // The kernel selection as a value and a text, in builds with tuned kernels and without.
 #include "penstock/kernels/kernel_selection.h"
 
+#include <fstream>
+
 #include <gtest/gtest.h>
 
 #include "penstock/autotune/autotune.h"
@@ -12,6 +14,16 @@
 namespace penstock::test::kernel_selection_test {
 using namespace kernels;
 namespace {
+
+TEST(Processor, multiplies_bf16_with_instructions_for_it) {
+  const std::string path = testing::TempDir() + "cpuinfo";
+  for (const auto& [flags, multiplies] : {std::pair("fpu avx512f avx512_bf16 amx_tile", true),
+                                          {"asimd bf16 i8mm", true},
+                                          {"fpu avx512f avx512_vnni", false}}) {
+    std::ofstream(path) << "model name\t: Some Processor\nflags\t\t: " << flags << "\n";
+    EXPECT_EQ(multiplies_bf16(path), multiplies) << flags;
+  }
+}
 
 TEST(KernelSelection, round_trips_through_its_text) {
   KernelSelection selection = KernelSelection::tuned();

@@ -12,6 +12,7 @@
 #include "penstock/base/text.h"
 #include "penstock/cli/memory_need.h"
 #include "penstock/cli/verbs.h"
+#include "penstock/kernels/kernels.h"
 #include "penstock/model/stages.h"
 #include "penstock/world/rank_threads.h"
 
@@ -83,6 +84,10 @@ Job::Job(JobFlags& flags, Use use, const std::shared_ptr<const hf::MappedWeights
       world_(checked_world_options(flags, use, *network_)) {
   if (use != Use::forward) require_batch();
   if (!world_.is_main()) return;
+  if (flags.pipeline.precision == Precision::bf16 && !multiplies_bf16())
+    log(LogLevel::warning,
+        "this processor does not multiply bf16: --precision bf16 takes longer than fp32 on it "
+        "(`penstock doctor` measures both)");
   const auto read = weights ? weights : hf_weights(flags.network);
   if (read) log_casts(*read);
 }

@@ -1,5 +1,8 @@
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -12,8 +15,10 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <torch/cuda.h>
+#include <torch/types.h>
 #include <torch/version.h>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/kernels/kernels.h"
@@ -61,7 +66,20 @@ std::string gpus() {
   return say(count, ": with --device cuda or auto the ranks of a host use cuda:0 to cuda:", count - 1, " in rotation");
 }
 
+/// 10^9 operations per second of products of 512 x 1024 and 1024 x 1024 numbers: the best of some.
+double gigaflops(c10::ScalarType type) {
+  const torch::Tensor left = torch::ones({512, 1024}, type), right = torch::ones({1024, 1024}, type);
+  double best_s = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 6; ++i) {
+    const std::int64_t begin = now_ns();
+    torch::matmul(left, right);
+    best_s = std::min(best_s, s_since(begin));
+  }
+  return 2 * 512.0 * 1024 * 1024 / best_s * 1e-9;
+}
+
 int doctor() {
+  at::set_num_threads(1);
   std::ostringstream out;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   joining::LaunchedAs launched;
@@ -79,7 +97,9 @@ int doctor() {
       << "\n"
       << "kernels      "
       << (has_cpu_kernels() ? "fixed, tuned" : "fixed; built without tuned ones (PENSTOCK_CPU_KERNELS=OFF)") << "\n"
-      << "GPU          " << gpus() << "\n"
+      << "products     fp32 " << std::lround(gigaflops(at::kFloat)) << ", bf16 "
+      << std::lround(gigaflops(at::kBFloat16)) << " GFLOP/s on one core"
+      << (multiplies_bf16() ? "\n" : "; this processor does not multiply bf16\n") << "GPU          " << gpus() << "\n"
       << "MPI          " << (mpi_available() ? "built in" : "not built in (PENSTOCK_MPI=OFF, or none found)") << "\n"
       << "Gloo         " << (gloo_available() ? "built in" : "not built in (this LibTorch has none)") << "\n"
       << "NCCL         " << (nccl_available() ? "built in" : "not built in (PENSTOCK_NCCL=OFF, or none found)") << "\n"

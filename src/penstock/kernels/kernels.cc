@@ -1,5 +1,7 @@
 #include "penstock/kernels/kernels.h"
 
+#include <fstream>
+
 #include "penstock/base/error.h"
 #include "penstock/kernels/cpu_kernels.h"
 
@@ -12,6 +14,13 @@ void require_kernels(Kernels kernels) {
                        "tuned kernels were requested (--kernels tuned, Kernels::tuned, or a plan with kernels), and "
                        "this Penstock was built without them (PENSTOCK_CPU_KERNELS=OFF): set --kernels fixed or "
                        "Kernels::fixed, or build with -DPENSTOCK_CPU_KERNELS=ON");
+}
+
+bool multiplies_bf16(const std::string& cpuinfo) {
+  std::ifstream file(cpuinfo);
+  for (std::string word; file >> word;)
+    if (word == "avx512_bf16" || word == "amx_bf16" || word == "bf16") return true;
+  return false;
 }
 
 std::shared_ptr<const kernels::KernelSelection> kernels::kernels_from(Kernels kernels, const std::string& selection) {

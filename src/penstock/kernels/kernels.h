@@ -18,6 +18,10 @@ bool has_cpu_kernels();
 /// Throws ConfigError for Kernels::tuned in a build without the tuned kernels.
 void require_kernels(Kernels kernels);
 
+/// Whether the processor that the file describes multiplies bf16 itself (AVX512-BF16, AMX, or bf16 of ARM). Without that,
+/// products of Precision::bf16 take longer than in fp32.
+bool multiplies_bf16(const std::string& cpuinfo = "/proc/cpuinfo");
+
 }  // namespace penstock
 
 namespace penstock::kernels {
