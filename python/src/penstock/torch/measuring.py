@@ -8,7 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Union
+from typing import Any
 
 import torch
 from torch.distributed.pipelining._backward import stage_backward, stage_backward_input, stage_backward_weight
@@ -17,7 +17,7 @@ from penstock._planning import ConfigError
 from penstock.torch.decoders import layers as decoder_layers
 
 
-def measure(blocks: Union[torch.nn.Module, Iterable[torch.nn.Module]], sample: torch.Tensor, *, samples: int,
+def measure(blocks: torch.nn.Module | Iterable[torch.nn.Module], sample: torch.Tensor, *, samples: int,
             ranks: int = 2, repeats: int = 7, busy: int = 1, bytes_per_ms: float = 1e6, latency_ms: float = 0.02,
             overhead_ms: float = 0.0, optimizer_values: int = 2) -> dict[str, Any]:
     """Times forward, I, W and B of each layer in its place, and the bytes that it holds and passes on.
@@ -25,7 +25,8 @@ def measure(blocks: Union[torch.nn.Module, Iterable[torch.nn.Module]], sample: t
     The layers of a rank (of `ranks` equal parts) run one after the other, forward and then backward, so that each finds
     the caches as a stage leaves them. I, W and B are torch.distributed.pipelining's own functions. As in torch, the
     first stage has no I: its W is the whole backward pass. The result is a cost file (docs/cost_file.md) in ms. Its
-    `spread` is that of the repeated times of a layer, over the root of the layers of a rank.
+    `spread` is that of the repeated times of a layer, over the root of the layers of a rank. Raises ConfigError for no
+    blocks, for `samples` that `sample` does not divide, and for a model that is not a list of layers.
 
     Parameters
     ----------
@@ -46,32 +47,27 @@ def measure(blocks: Union[torch.nn.Module, Iterable[torch.nn.Module]], sample: t
         Of each F, B, I and W beside its layers: torch's runtime prepares it and posts its messages.
     optimizer_values
         Numbers that the optimiser keeps for each parameter: 2 for Adam.
-
-    Raises
-    ------
-    ConfigError
-        For no blocks, for `samples` that `sample` does not divide, and for a model that is not a list of layers.
     """
-    if isinstance(blocks, torch.nn.Module) and not isinstance(blocks, (torch.nn.Sequential, torch.nn.ModuleList)):
-        blocks, names = decoder_layers(blocks, sample), ["embedding", "head"]
-    else:
-        names = []
-    modules = list(blocks)
+    is_decoder = isinstance(blocks, torch.nn.Module) and not isinstance(blocks, (torch.nn.Sequential,
+                                                                                 torch.nn.ModuleList))
+    modules = decoder_layers(blocks, sample) if is_decoder else list(blocks)  # type: ignore[arg-type]
     size = sample.shape[0]
     if not modules:
         raise ConfigError("measure no blocks: pass at least one")
     if samples % size != 0:
         raise ConfigError(f"samples = {samples}, but a micro-batch has {size}: pass a multiple of {size}")
-    names = [*names[:1], *(f"block{i}" for i in range(len(modules) - len(names))), *names[1:]]
+    names = [f"block{i - is_decoder}" for i in range(len(modules))]
+    if is_decoder:
+        names[0], names[-1] = "embedding", "head"
     times: list[dict[str, list[float]]] = []
     rows: list[dict[str, Any]] = []
     x = sample
     for rank in range(ranks):
         chain = _Chain(modules[len(modules) * rank // ranks:len(modules) * (rank + 1) // ranks], x)
         with chain.gradients_kept(), _others(busy - 1, chain.run):
-            for repeat in range(repeats + 1):
-                if repeat == 1:  # the first is a warm-up
-                    chain.forget_times()
+            chain.run()
+            chain.forget_times()  # of a warm-up
+            for _ in range(repeats):
                 x = chain.run()
         rows += [_row(names[len(rows) + i], chain, i, optimizer_values) for i in range(len(chain.modules))]
         times += chain.times
