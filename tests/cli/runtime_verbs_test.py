@@ -310,6 +310,18 @@ class RuntimeVerbs(ProgramRuns):
             out = self.output_of(*job, ranks=ranks)
             self.assertNotRegex(out, r"[\r\x1b]")
 
+    @of_mpi
+    def test_a_process_that_is_bound_to_a_core_is_told_once(self):
+        cores = os.sched_getaffinity(0)
+        if len(cores) < 2:
+            self.skipTest("this machine has one core")
+        for threads, lines in ((2, 1), (1, 0)):
+            job = self.train("--stages", "2", "--steps", "1", "--threads", str(threads))
+            code, _, err = self.run_program(*job, ranks=2, preexec_fn=lambda: os.sched_setaffinity(0, {min(cores)}))
+            said = self.sayings(err)
+            self.assertEqual((code, len(said)), (0, lines), err)
+            self.assertTrue(all("2 threads" in line and "--bind-to none" in line for line in said), said)
+
     # Batches of any size
 
     def test_odd_batches(self):

@@ -8,9 +8,6 @@
 #include <penstock/penstock.h>
 #include <penstock/transport/joined_processes.h>
 #include <torch/torch.h>
-#if PENSTOCK_HAVE_MPI
-#include <mpi.h>
-#endif
 #if PENSTOCK_HAVE_GLOO
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #endif
@@ -24,20 +21,6 @@ namespace {
   trainer.add_hook(std::make_unique<ps::CheckpointHook>(ps::CheckpointOptions{.folder = "run", .every = {.steps = 100}}));
   trainer.resume("run");  // false if there is no checkpoint
   trainer.fit(train, test);
-}
-
-[[maybe_unused]] void checkpoints_alone(std::int64_t step, ps::SystemCalls& calls, const ps::RankTensors& tensors,
-                                        ps::Manifest manifest, std::span<std::byte> bytes) {
-  ps::CheckpointWriter writer({.path = "run", .keep = 3});       // in one process of the job
-  const std::string directory = writer.begin(step);
-  auto files = ps::write_rank_files(calls, directory, tensors, {});  // in each process, for its ranks
-  manifest.files = files;                                               // of all processes
-  writer.commit(manifest);                                              // now it survives a power failure
-  writer.remove_old();                                                  // all complete ones but three
-
-  const auto newest = ps::newest_checkpoint("run", ps::CheckpointCheck::checksums);
-  for (const std::string& line : newest.damaged) ps::warn(line);  // skipped
-  newest.checkpoint->read(*newest.checkpoint->find(ps::FileKind::model, "layer1.weight"), bytes);
 }
 
 [[maybe_unused]] void data(ps::Pipeline& pipeline) {
@@ -200,14 +183,6 @@ struct Tied : ps::Cell {
   };
   pipeline.optimize_with(ps::ParameterGroups(adamw(0.1)).add(ps::no_decay, adamw(0)).add("embedding.*", adamw(0.01)));
 }
-
-#if PENSTOCK_HAVE_MPI
-[[maybe_unused]] void processes_of_mpi(int rank) {
-  MPI_Comm half = MPI_COMM_NULL;
-  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, 0, &half);  // two pipelines side by side
-  ps::World world({.stages = 2, .processes = ps::mpi_processes(MPI_Comm_c2f(half))});
-}
-#endif
 
 #if PENSTOCK_HAVE_GLOO
 [[maybe_unused]] void processes_of_a_store(const c10::intrusive_ptr<c10d::Store>& store, int rank) {

@@ -5,9 +5,7 @@
 #include <limits>
 #include <sstream>
 #include <string>
-#include <thread>
 
-#include <sched.h>
 #include <CLI/CLI.hpp>
 
 #include <ATen/Config.h>
@@ -19,6 +17,7 @@
 #include <torch/version.h>
 
 #include "penstock/base/clock.h"
+#include "penstock/base/cores.h"
 #include "penstock/base/error.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/kernels/kernels.h"
@@ -28,14 +27,6 @@
 
 namespace penstock::cli {
 namespace {
-
-/// Number of cores this process may run on (1 under an mpirun without --bind-to).
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return static_cast<int>(std::thread::hardware_concurrency());
-  return CPU_COUNT(&set);
-}
 
 /// The limit of a container's processor time, in cores; 0: unknown or none.
 double quota_cores() {
@@ -81,7 +72,7 @@ double gigaflops(c10::ScalarType type) {
 int doctor() {
   at::set_num_threads(1);
   std::ostringstream out;
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int cores = cores_of_host();
   joining::LaunchedAs launched;
   std::vector<std::string> findings;
   try {

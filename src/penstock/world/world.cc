@@ -4,7 +4,9 @@
 #include <exception>
 #include <thread>
 
+#include "penstock/base/cores.h"
 #include "penstock/base/error.h"
+#include "penstock/base/log.h"
 #include "penstock/base/text.h"
 #include "penstock/transport/joined_processes.h"
 #include "penstock/transport/joining/launch_environment.h"
@@ -117,9 +119,21 @@ TransportKind transport_of(const WorldOptions& options) {
   return kind;
 }
 
+/// Warns once per host about ranks that a launcher has bound to too few cores.
+void warn_of_bound_cores(const std::vector<std::unique_ptr<Transport>>& endpoints, const WorldOptions& options) {
+  const bool is_launched = options.processes || joining::launched_as(asked_transport(options.transport)).has_launcher;
+  if (!is_launched || joining::launched_local_rank().value_or(endpoints.front()->rank().value()) != 0) return;
+  const auto warning = bound_cores_warning({.threads = static_cast<int>(endpoints.size()) * options.threads,
+                                            .usable = usable_cores(),
+                                            .of_host = cores_of_host()});
+  if (warning) warn(*warning);
+}
+
 std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& options) {
   check(options);
-  return open_endpoints(options, transport_of(options));
+  auto endpoints = open_endpoints(options, transport_of(options));
+  warn_of_bound_cores(endpoints, options);
+  return endpoints;
 }
 
 }  // namespace
