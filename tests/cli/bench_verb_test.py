@@ -94,6 +94,18 @@ class BenchVerb(ProgramRuns):
         self.assertIn("ask for at least 2", self.complaint_of("bench", "step", *MLP, "--memory", "--steps", "1",
                                                               "--warm-up", "0"))
 
+    def test_replicas_share_the_optimisers_state(self):
+        job = ["--hidden", "64x3", "--batch-size", "8", "--stages", "2", "--replicas", "2", "--optimizer", "adamw"]
+        for clip in ([], ["--clip-norm", "0.1"]):
+            own, shared = (self.bench(*job, *clip, "--memory", "--zero", zero) for zero in "01")
+            self.assertEqual(own["losses"], shared["losses"])
+            for all_of, half in zip(own["optimizer_bytes"], shared["optimizer_bytes"]):
+                self.assertTrue(0.4 * all_of < half < 0.6 * all_of, (all_of, half))
+        for what, *flags in (("there is 1", "--replicas", "1"), ("sgd, adam or adamw", "--optimizer", "rmsprop"),
+                             ("on each of 2 replicas", "--batch-size", "1")):
+            job_with = {**dict(zip(job[::2], job[1::2])), **dict(zip(flags[::2], flags[1::2])), "--zero": "1"}
+            self.assertIn(what, self.complaint_of("bench", "step", *sum(map(list, job_with.items()), [])))
+
     def test_a_memory_limit_in_bytes_is_kept(self):
         gpipe = ["--schedule", "gpipe"]
         refused = self.complaint_of("bench", "step", *GPT, "--stages", "2", *gpipe, "--memory-limit", "1kB")

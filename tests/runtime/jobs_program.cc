@@ -1,5 +1,6 @@
 // The jobs of the tests as a program, with ranks that are threads or processes, to compare ways of running them:
 //   jobs_program small SCHEDULE STAGES REPLICAS MICRO_BATCHES   every loss and every parameter, without rounding
+//   jobs_program zero STAGES REPLICAS   the same losses and parameters with PipelineOptions::zero as without
 //   jobs_program deep STAGES    every schedule: a line for each case with its losses and a hash of all parameters
 //   jobs_program u STAGES       the same for the U-shaped network, in both precisions and with its buffers
 //   jobs_program u:DEVICE STAGES   the same on a device, in fp32
@@ -15,6 +16,7 @@
 #include "tests/runtime/matrix_jobs.h"
 #include "tests/runtime/outcome_line.h"
 #include "tests/runtime/small_job.h"
+#include "tests/runtime/zero_jobs.h"
 
 namespace {
 
@@ -61,6 +63,17 @@ void run_steady(int stages) {
                    " steps of ", costs.sent / steps, " messages");
 }
 
+void run_zero(int stages, int replicas) {
+  World world({.stages = stages, .replicas = replicas});
+  for (const auto& clip_norm : {std::optional<double>(), std::optional(0.05)}) {
+    const test::ZeroCase one{.stages = stages, .replicas = replicas, .clip_norm = clip_norm};
+    const test::ZeroOutcome plain = test::run_zero_job(world, one, 0), zero = test::run_zero_job(world, one, 1);
+    const std::string names = difference(plain, zero);
+    require<Failure>(names.empty(), one.name(), ": zero changes ", names);
+    if (world.is_main()) test::print_outcome(one.name(), zero.losses, zero.state);
+  }
+}
+
 void run_deep(int stages) {
   World world({.stages = stages});
   for (const WeightGradients mode : {WeightGradients::stream, WeightGradients::fused})
@@ -92,6 +105,8 @@ int main(int count, char** arguments) {
   try {
     if (args.size() == 5 && args[0] == "small") {
       run_small({args.begin() + 1, args.end()});
+    } else if (args.size() == 3 && args[0] == "zero") {
+      run_zero(std::stoi(args[1]), std::stoi(args[2]));
     } else if (args.size() == 2 && args[0] == "steady") {
       run_steady(std::stoi(args[1]));
     } else if (args.size() == 2 && args[0] == "deep") {

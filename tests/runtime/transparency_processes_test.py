@@ -31,5 +31,14 @@ for schedule, stages, replicas, micro_batches in [
         sys.exit(f"{job}: threads and processes differ")
     print(f"{schedule}, {stages} stages, {replicas} replicas, {micro_batches} micro-batches: equal")
 
+for stages, replicas in [(1, 2), (1, 3), (2, 2)]:
+    if stages * replicas not in sizes:
+        continue
+    job = [program, "zero", str(stages), str(replicas)]
+    threads = output(job)
+    if threads.count("\n") != 2 or threads != output(LAUNCH + ["-n", str(stages * replicas)] + job):
+        sys.exit(f"{job}: threads and processes differ\n{threads[:500]}")
+    print(f"zero, {stages} stages, {replicas} replicas: equal")
+
 if 2 in sizes:
     output(LAUNCH + ["-n", "2", program, "steady", "2"])

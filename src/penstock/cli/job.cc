@@ -120,6 +120,7 @@ void Job::log_need(const PipelineOptions& options) const {
   const Training training{.ranks = world_.stages(),
                           .has_updates = use_ != Use::forward,
                           .optimizer_values = values + (flags_.momentum > 0 ? 1 : 0),
+                          .state_sharers = options.zero > 0 ? world_.replicas() : 1,
                           .trains = [&](const std::string& name, bool by_itself) {
                             return fit(flags_.unfreeze, name) || (by_itself && !fit(flags_.freeze, name));
                           }};

@@ -182,6 +182,12 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   where->add_option("--replicas", world.replicas,
                     "data-parallel copies of the pipeline (default: 1; under MPI, processes / stages)");
   if (trains) {
+    where
+        ->add_option("--zero", pipeline.zero,
+                     "1: replicas share the optimiser's state, and each updates some rows of every parameter (ZeRO-1); "
+                     "results do not change")
+        ->check(CLI::Range(0, 1))
+        ->capture_default_str();
     where->add_flag("--recompute", pipeline.recompute,
                     "recompute activations in the backward pass instead of storing them: less memory, more time");
     where

@@ -83,8 +83,9 @@ std::vector<std::int64_t> bytes_of_ranks(Cell& network, const PipelineOptions& o
         if (!held.insert(name).second) continue;
         const bool by_itself = parameter.value().requires_grad();
         const bool trains = training.has_updates && (training.trains ? training.trains(name, by_itself) : by_itself);
-        of_rank +=
-            static_cast<std::int64_t>(parameter.value().nbytes()) * (1 + (trains ? 1 + training.optimizer_values : 0));
+        const auto nbytes = static_cast<std::int64_t>(parameter.value().nbytes());
+        of_rank += nbytes;
+        if (trains) of_rank += nbytes + nbytes * training.optimizer_values / training.state_sharers;
       }
       for (const torch::Tensor& buffer : built.module->buffers())
         if (buffer.defined()) of_rank += static_cast<std::int64_t>(buffer.nbytes());

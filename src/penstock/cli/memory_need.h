@@ -17,6 +17,7 @@ struct Training {
   int ranks = 1;             // of the pipeline, without replicas
   bool has_updates = false;  // otherwise it runs forward only
   int optimizer_values = 0;  // numbers that the optimiser keeps for each parameter
+  int state_sharers = 1;     // replicas that share them
   /// Whether the parameter `name` trains, if it does or does not by itself; null: as it does by itself.
   std::function<bool(const std::string& name, bool by_itself)> trains = nullptr;
 };

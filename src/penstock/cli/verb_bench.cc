@@ -79,6 +79,7 @@ nlohmann::ordered_json memory_of(const std::vector<RankPeak>& before, const std:
           {"activations_measured", each(after, &RankPeak::measured)},
           {"activation_bytes_predicted", each(after, &RankPeak::predicted_bytes)},
           {"activation_bytes_measured", each(after, &RankPeak::measured_bytes)},
+          {"optimizer_bytes", each(after, &RankPeak::optimizer_bytes)},
           {"process_bytes_before", each(before, &RankPeak::resident_bytes)},
           {"process_bytes_peak", each(after, &RankPeak::peak_resident_bytes)}};
 }
@@ -202,7 +203,8 @@ void add_bench(CLI::App& app, int& exit_code) {
                    "and batch.targets");
   step->add_flag(
       "--memory", flags->memory,
-      "also measure the bytes of live activations per rank and the processes' physical memory; slows the steps down");
+      "also measure the bytes of live activations and of the optimiser's state per rank, and the processes' physical "
+      "memory; slows the steps down");
   step->footer(
       "Example:\n  penstock bench step --hidden 1024x8 --batch-size 128 --micro-batches 8 --stages 2 "
       "--json -");

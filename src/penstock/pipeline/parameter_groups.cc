@@ -41,6 +41,11 @@ class GroupedOptimizer : public Optimizer {
   std::optional<double> rate_;
 };
 
+/// An optimiser of one parameter with one number.
+std::unique_ptr<Optimizer> made_by(const OptimizerFactory& factory) {
+  return factory({{"number", torch::zeros({1}).requires_grad_()}});
+}
+
 }  // namespace
 
 ParameterFilter::ParameterFilter(std::string pattern)
@@ -67,7 +72,7 @@ OptimizerFactory ParameterGroups::factory() const {
     std::vector<std::vector<NamedParameter>> members(groups.groups_.size() + 1);
     for (const NamedParameter& parameter : named) members[groups.group_of(parameter)].push_back(parameter);
     // A stage may have no parameter of the rest, but proportions still refer to the rest's rate.
-    const std::optional<double> whole = groups.rest_({{"rate", torch::zeros({1}).requires_grad_()}})->learning_rate();
+    const std::optional<double> whole = made_by(groups.rest_)->learning_rate();
     std::vector<GroupedOptimizer::Part> parts;
     for (std::size_t g = 0; g < members.size(); ++g) {
       if (members[g].empty()) continue;
@@ -79,6 +84,12 @@ OptimizerFactory ParameterGroups::factory() const {
     }
     return std::make_unique<GroupedOptimizer>(std::move(parts), whole);
   };
+}
+
+bool ParameterGroups::are_elementwise() const {
+  return made_by(rest_)->is_elementwise() && std::ranges::all_of(groups_, [](const Group& group) {
+    return made_by(group.optimizer)->is_elementwise();
+  });
 }
 
 void ParameterGroups::require_all_used(const std::function<std::vector<NamedParameter>()>& parameters) const {

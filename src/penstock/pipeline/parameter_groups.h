@@ -61,6 +61,8 @@ class ParameterGroups {
   /// Throws ConfigError, which names the pattern, if a group takes none of the whole network's parameters, which
   /// `parameters` returns; it is called only if there are groups.
   void require_all_used(const std::function<std::vector<NamedParameter>()>& parameters) const;
+  /// Whether all optimisers are Optimizer::is_elementwise(). Makes one of each.
+  bool are_elementwise() const;
 
  private:
   struct Group {

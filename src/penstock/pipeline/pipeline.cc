@@ -53,6 +53,9 @@ Pipeline::~Pipeline() {
 
 void Pipeline::optimize_with(const ParameterGroups& optimizers) {
   optimizers.require_all_used([this] { return all_parameters(stages(), options().seed); });
+  require<ConfigError>(options().zero == 0 || optimizers.are_elementwise(),
+                       "with --zero 1 a replica updates some rows of a parameter, and this optimiser may need all of ",
+                       "them: take sgd, adam or adamw, override Optimizer::is_elementwise(), or set --zero 0");
   impl_->on_each_rank([&](rank::RankRunner& runner) { runner.updater().make_optimizers(optimizers.factory()); });
   impl_->has_optimizer = true;
 }

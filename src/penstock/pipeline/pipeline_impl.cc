@@ -103,6 +103,7 @@ PipelineImpl::PipelineImpl(World& in_world, Cell& network, Loss given_loss, cons
       inferences(runners) {
   options = decided_options(std::move(options), schedules.source());
   require_options(options, staged().graph.inputs);
+  rank::require_zero(options, world().replicas());
   if (world().is_main())
     for (const std::string& warning : staged().warnings) warn(warning);
   const std::shared_ptr<const kernels::KernelSelection> kernels =

@@ -99,7 +99,7 @@ void note_layers(const StagedGraph& staged, Trace& trace) {
   trace.settings[layers_setting] = write_stage_layers(layers);
 }
 
-RankPeak peak_of(WorldRank rank, const rank::RankRunner& runner) {
+RankPeak peak_of(WorldRank rank, rank::RankRunner& runner) {
   RankPeak peak;
   peak.rank = rank;
   peak.measured = runner.executor().peak_activations();
@@ -107,6 +107,7 @@ RankPeak peak_of(WorldRank rank, const rank::RankRunner& runner) {
   if (const rank::HeldBytes* bytes = runner.executor().held_bytes()) {
     peak.measured_bytes = bytes->peak();
     peak.predicted_bytes = bytes->predicted_peak();
+    peak.optimizer_bytes = runner.updater().state_bytes();
   }
   peak.resident_bytes = resident_bytes();
   peak.peak_resident_bytes = peak_resident_bytes();

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <compare>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "penstock/base/device_copy.h"
-#include "penstock/base/split.h"
+#include "penstock/rank/replica_rows.h"
 #include "penstock/rank/shared_parameters.h"
 #include "penstock/transport/records.h"
 
@@ -18,66 +19,91 @@ torch::Tensor as_real(const torch::Tensor& tensor) {
   return tensor.is_complex() ? torch::view_as_real(tensor.resolve_conj()) : tensor;
 }
 
-/// Returns the sums over the replicas of each tensor of `own`; undefined where it is undefined on all replicas. `like`
-/// has the tensors' shapes and types, because some of `own` may be undefined. Each replica sums an equal part of the
-/// numbers, in replica order, and sends it to all, so that every replica gets the same bits. Called on every replica.
-Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const Tensors& like) {
-  const torch::NoGradGuard no_grad;
-  if (own.empty() || group.count() == 1) return own;
+/// A gradient that the replicas sum.
+struct Summand {
+  std::string name;         // of its parameter
+  torch::Tensor like;       // has its shape and type
+  torch::Tensor* gradient;  // undefined if there is none
 
-  // One flat tensor, with zeros for undefined gradients, and flags for which gradients are defined.
-  Tensors flat_parts;
-  torch::Tensor present = torch::zeros({static_cast<std::int64_t>(own.size())}, torch::kBool);
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    const torch::Tensor part = own[i].defined() ? own[i] : torch::zeros_like(like[i]);
-    flat_parts.push_back(as_real(part).reshape({-1}));
-    present[static_cast<std::int64_t>(i)] = own[i].defined();
+  ReplicaRows rows(const ReplicaGroup& group, Replica replica) const {
+    return rows_of(name, like, {replica, group.count()});
   }
-  const torch::Tensor flat = torch::cat(flat_parts);
-  const auto part_of = [&](const torch::Tensor& all, Replica replica) {
-    const RowRange range = split(flat.numel(), {.index = replica.value(), .of = group.count()});
-    return all.narrow(0, range.begin, range.size());
-  };
-  const auto for_each_replica = [&](const auto& visit) {
-    for (Replica r(0); r.value() < group.count(); r = r.next()) visit(r);
-  };
+  /// The numbers of a replica's rows: a view; undefined if there are none.
+  torch::Tensor part(const ReplicaRows& rows) const {
+    return gradient->defined() ? rows.in(as_real(*gradient)) : torch::Tensor();
+  }
+  void put(const ReplicaRows& rows, const torch::Tensor& sum) const {
+    if (!sum.defined()) return;
+    *gradient = gradient->defined() ? gradient->resolve_conj() : torch::zeros_like(like);
+    part(rows).copy_(sum);
+  }
+};
 
-  for_each_replica([&](Replica r) {
-    if (r != group.own()) group.send(r, Phase::parts, {{{part_of(flat, r), false}, {present, false}}, 0, 0});
+/// Sends the numbers of each other replica's rows to it.
+void send_parts(const ReplicaGroup& group, const std::vector<Summand>& summands) {
+  if (summands.empty()) return;
+  group.for_each_other([&](Replica r) {
+    Message message;
+    for (const Summand& one : summands) message.payloads.push_back({one.part(one.rows(group, r)), false});
+    group.send(r, Phase::parts, std::move(message));
   });
-  torch::Tensor sum, any_present;
-  for_each_replica([&](Replica r) {
-    torch::Tensor part = part_of(flat, group.own()), part_present = present;
-    if (r != group.own()) {
-      const Message message = group.receive(r, Phase::parts, "the gradients of REDUCE");
-      part = to_device(message.payloads[0].tensor, flat.device());
-      part_present = message.payloads[1].tensor;
+}
+
+/// The sums of this replica's rows over all replicas, in replica order, in memory of their own; undefined if no replica
+/// has a gradient. Waits for the parts of the others.
+Tensors sums_of_own_rows(const ReplicaGroup& group, const std::vector<Summand>& summands) {
+  Tensors sums(summands.size());
+  std::vector<bool> are_new(summands.size(), false);  // rather than a replica's own gradient
+  for (Replica r(0); r.value() < group.count(); r = r.next()) {
+    Message message;
+    if (r != group.own()) message = group.receive(r, Phase::parts, "the gradients of REDUCE");
+    for (std::size_t i = 0; i < summands.size(); ++i) {
+      const Summand& one = summands[i];
+      const torch::Tensor part = r == group.own() ? one.part(one.rows(group, r))
+                                                  : to_device(message.payloads[i].tensor, one.like.device());
+      if (!part.defined()) continue;
+      if (!sums[i].defined()) {
+        sums[i] = part;
+        continue;
+      }
+      sums[i] = are_new[i] ? sums[i].add_(part) : sums[i] + part;
+      are_new[i] = true;
     }
-    sum = sum.defined() ? sum.add_(part) : part.clone();
-    any_present = any_present.defined() ? any_present.logical_or(part_present) : part_present;
-  });
-
-  torch::Tensor total = torch::empty_like(flat);
-  for_each_replica([&](Replica r) {
-    if (r != group.own()) group.send(r, Phase::sums, {{{sum, false}}, 0, 0});
-  });
-  for_each_replica([&](Replica r) {
-    const bool is_own = r == group.own();
-    part_of(total, r).copy_(
-        is_own ? sum
-               : to_device(group.receive(r, Phase::sums, "the sums of REDUCE").payloads[0].tensor, flat.device()));
-  });
-
-  Tensors result;
-  std::int64_t offset = 0;
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    const torch::Tensor shape = as_real(like[i].detach());
-    const bool there = any_present[static_cast<std::int64_t>(i)].item<bool>();
-    const torch::Tensor part = total.narrow(0, offset, shape.numel()).view_as(shape).to(shape.scalar_type());
-    result.push_back(!there ? torch::Tensor() : like[i].is_complex() ? torch::view_as_complex(part) : part);
-    offset += shape.numel();
   }
-  return result;
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    if (sums[i].defined() && !are_new[i]) sums[i] = sums[i].clone();
+  return sums;
+}
+
+/// Replaces each gradient by its sum over the replicas, whose parts have been sent: in memory of its own, so that every
+/// replica gets the same bits. With ReducedRows::own only this replica's rows are replaced. Called on every replica.
+void sum_over_replicas(const ReplicaGroup& group, const std::vector<Summand>& summands, ReducedRows which) {
+  if (summands.empty() || group.count() == 1) return;
+  const torch::NoGradGuard no_grad;
+  const Tensors sums = sums_of_own_rows(group, summands);
+  const bool shares = which == ReducedRows::all;
+  if (shares)
+    group.for_each_other([&](Replica r) {
+      Message message;
+      for (const torch::Tensor& sum : sums) message.payloads.push_back({sum, false});
+      group.send(r, Phase::sums, std::move(message));
+    });
+  for (std::size_t i = 0; i < sums.size(); ++i) summands[i].put(summands[i].rows(group, group.own()), sums[i]);
+  if (shares)
+    group.for_each_other([&](Replica r) {
+      const Message message = group.receive(r, Phase::sums, "the sums of REDUCE");
+      for (std::size_t i = 0; i < summands.size(); ++i)
+        summands[i].put(summands[i].rows(group, r), to_device(message.payloads[i].tensor, summands[i].like.device()));
+    });
+}
+
+/// The gradients of a stage's parameters that are not tied.
+std::vector<Summand> untied(const Stage& stage, Tensors& gradients) {
+  const auto& parameters = stage.gradients().parameters();
+  std::vector<Summand> summands;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (!parameters[i].all_uses.is_tied()) summands.push_back({parameters[i].name, parameters[i].value, &gradients[i]});
+  return summands;
 }
 
 // The gradients of tied parameters travel in pieces of some rows: tied parameters are large, so that second copies of
@@ -236,6 +262,7 @@ void GradientReducer::begin(const StepJob& job) {
   step_ = job.step;
   if (!job.training || job.is_later_part()) return;
   gradients_.clear();
+  sent_.clear();
   for (const auto& stage : stages_) {
     if (job.shares.continues)
       stage->gradients().scale(job.shares.earlier);
@@ -246,6 +273,7 @@ void GradientReducer::begin(const StepJob& job) {
 
 void GradientReducer::clear() {
   gradients_.clear();
+  sent_.clear();
   ties_pending_ = false;
 }
 
@@ -266,21 +294,16 @@ Tensors GradientReducer::take(const Stage& stage) {
   return gradients;
 }
 
-void GradientReducer::reduce(const Stage& stage) {
-  const auto& parameters = stage.gradients().parameters();
+void GradientReducer::send(const Stage& stage) {
+  if (!sent_.insert(stage.id()).second) return;
   for (int piece = 0; piece < pieces_ahead; ++piece) send_uses({placement_, step_}, stage, piece);
   ties_pending_ = true;
-  std::vector<std::size_t> untied;
-  Tensors own, like;
-  Tensors& gradients = gradients_of(stage);
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (parameters[i].all_uses.is_tied()) continue;
-    untied.push_back(i);
-    own.push_back(gradients[i]);
-    like.push_back(parameters[i].value);
-  }
-  Tensors sums = sum_over_replicas({placement_, stage.id(), Traffic::reduce, step_}, own, like);
-  for (std::size_t k = 0; k < untied.size(); ++k) gradients[untied[k]] = std::move(sums[k]);
+  send_parts(group_of(stage), untied(stage, gradients_of(stage)));
+}
+
+void GradientReducer::reduce(const Stage& stage, ReducedRows which) {
+  send(stage);
+  sum_over_replicas(group_of(stage), untied(stage, gradients_of(stage)), which);
 }
 
 // In each round all stages of this rank sum and send before any waits for the totals of others, and what a stage waits
@@ -305,21 +328,21 @@ void GradientReducer::finish_ties() {
 void GradientReducer::sum_tied(const Stage& stage, int piece) {
   const TieRoute route{placement_, step_};
   const auto& parameters = stage.gradients().parameters();
-  const Tensors sums = sum_uses_of_all(route, stage, piece);
+  Tensors sums = sum_uses_of_all(route, stage, piece);
+  const ReplicaGroup group{placement_, stage.id(), Traffic::ties, step_, piece};
   std::vector<std::size_t> owned;
-  Tensors own, like;
+  std::vector<Summand> summands;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const ParameterUses& all_uses = parameters[i].all_uses;
     if (!all_uses.is_tied() || all_uses.owner() != stage.id() || pieces_in(parameters[i].value) <= piece) continue;
     owned.push_back(i);
-    own.push_back(sums[i]);
-    like.push_back(piece_of(parameters[i].value, piece));
+    summands.push_back({parameters[i].name, piece_of(parameters[i].value, piece), &sums[i]});
   }
   if (owned.empty()) return;
-  const Tensors totals = sum_over_replicas({placement_, stage.id(), Traffic::ties, step_, piece}, own, like);
+  send_parts(group, summands);
+  sum_over_replicas(group, summands, ReducedRows::all);
   Tensors& gradients = gradients_of(stage);
-  for (std::size_t k = 0; k < owned.size(); ++k)
-    put_piece(totals[k], piece, stage.gradients(), parameters[owned[k]], gradients[owned[k]]);
+  for (const std::size_t i : owned) put_piece(sums[i], piece, stage.gradients(), parameters[i], gradients[i]);
   send_totals(route, stage, piece, gradients);
 }
 

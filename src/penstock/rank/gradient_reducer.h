@@ -3,13 +3,19 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "penstock/model/value.h"
 #include "penstock/rank/job.h"
+#include "penstock/rank/shared_parameters.h"
 #include "penstock/rank/stage.h"
 
 namespace penstock::rank {
+
+/// Which sums over replicas a replica gets: all, or for untied parameters only its rows (ReplicaRows). In other rows its
+/// own gradients remain.
+enum class ReducedRows { all, own };
 
 /// The gradients of a rank's stages on their way to the update. The owner stage of a tied parameter sums the gradients
 /// of all uses and sends the total to the other stages. Used on its rank's thread. It waits in the schedule's
@@ -33,8 +39,11 @@ class GradientReducer {
   /// Removes and returns them.
   Tensors take(const Stage& stage);
 
-  /// REDUCE: sends the uses of tied parameters to their owners, and sums all other gradients over the replicas.
-  void reduce(const Stage& stage);
+  /// Sends the uses of tied parameters to their owners, and all other gradients to the replicas that sum them; to be
+  /// called when the gradients of `stage` are complete, by REDUCE at the latest. Does not wait.
+  void send(const Stage& stage);
+  /// REDUCE: sums all gradients of untied parameters over the replicas.
+  void reduce(const Stage& stage, ReducedRows which);
   /// Sums tied parameters over their uses, if a REDUCE has begun to; to be called after the REDUCE of all stages of this
   /// rank.
   void finish_ties();
@@ -45,6 +54,7 @@ class GradientReducer {
   torch::Tensor norm(c10::Device device);
 
  private:
+  ReplicaGroup group_of(const Stage& stage) const { return {placement_, stage.id(), Traffic::reduce, step_}; }
   /// A piece of the totals of the tied parameters that `stage` owns: receives, sums and sends.
   void sum_tied(const Stage& stage, int piece);
 
@@ -52,6 +62,7 @@ class GradientReducer {
   const RankStages& stages_;
   std::uint64_t step_ = 0;                // part of message tags
   std::map<StageId, Tensors> gradients_;  // by stage: per parameter
+  std::set<StageId> sent_;                // stages whose gradients were sent
   bool ties_pending_ = false;             // REDUCE has sent uses of tied parameters; finish_ties() must receive totals
 };
 

@@ -44,6 +44,10 @@ class Optimizer {
   virtual void set_learning_rate(double rate) = 0;
   /// The rate of its next step. None where unknown: ParameterGroups then passes on the rate that is set.
   virtual std::optional<double> learning_rate() const { return std::nullopt; }
+  /// Whether it computes each number of a parameter from that number, its gradient and its state only, with the same
+  /// bits for some rows of a parameter as for all; then state() has tensors of the parameter's shape and single numbers.
+  /// Required by PipelineOptions::zero.
+  virtual bool is_elementwise() const { return false; }
 
   /// Its state, in tensors that may share its memory: copy them before the next step. Options, as the learning rate,
   /// are no part of it. Throws ConfigError unless overridden: a training with such an optimiser cannot be resumed.

@@ -51,6 +51,10 @@ struct PipelineOptions {
   /// Largest global 2-norm of the gradients: before the update, larger gradients are scaled down to it. None: the norm
   /// is not computed. Infinity: the norm is computed, the gradients do not change.
   std::optional<double> clip_norm = std::nullopt;
+  /// 1 (ZeRO-1, arXiv 1910.02054): each replica keeps the optimiser's state of its rows of the parameters, updates these
+  /// and sends them to the other replicas. Results and checkpoints are the same as with 0. Needs several replicas and an
+  /// optimiser with Optimizer::is_elementwise(); a ParameterFilter sees a parameter's rows of one replica.
+  int zero = 0;
   /// The shape of every value that one stage sends to another, with the micro-batch's rows as the first size. Another
   /// shape is an error; messages between processes do not carry the shape. None: shapes are not checked and may change
   /// from step to step and between micro-batches.
@@ -110,6 +114,7 @@ void for_each_setting(const PipelineOptions& options, Visit&& visit) {
   visit(Setting{"replica-reduction", true}, options.loss_reduction.replica_reduction);
   visit(Setting{"reported-loss"}, options.loss_reduction.reported_loss);
   visit(Setting{"clip-norm", true, true}, options.clip_norm);
+  visit(Setting{"zero", false, true}, options.zero);
   visit(Setting{"boundary-shape", false, true}, options.boundary_shape);
   visit(Setting{"recompute", false, true}, options.recompute);
   visit(Setting{"count-bytes", false, true}, options.count_bytes);

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 #include <utility>
 
 #include "penstock/base/device_copy.h"
 #include "penstock/base/error.h"
+#include "penstock/rank/shared_parameters.h"
 #include "penstock/transport/device_hand_over.h"
+#include "penstock/transport/records.h"
 
 namespace penstock::rank {
 
@@ -14,6 +17,9 @@ namespace {
 
 /// Below the largest scale, scaled losses and gradients stay finite in fp32; a scale below the smallest is useless.
 constexpr double largest_scale = 16777216, smallest_scale = 1 / largest_scale;
+
+/// "layer1.weight" of "layer1.weight/momentum".
+std::string parameter_of(const std::string& slot) { return slot.substr(0, slot.rfind('/')); }
 
 }  // namespace
 
@@ -106,6 +112,13 @@ void require_clipping(const PipelineOptions& options) {
   require<ConfigError>(norm > 0, "gradients clipped to a norm of ", norm, ": pass a positive number");
 }
 
+void require_zero(const PipelineOptions& options, int replicas) {
+  require<ConfigError>(options.zero == 0 || options.zero == 1, "zero is ", options.zero,
+                       ": set 0, or 1 to share the optimiser's state among replicas");
+  require<ConfigError>(options.zero == 0 || replicas > 1, "--zero 1 shares the optimiser's state among replicas, and ",
+                       "there is ", replicas, ": pass --replicas 2 or more, or --zero 0");
+}
+
 ParameterUpdater::ParameterUpdater(const StagePlacement& placement, const RankStages& stages, GradientReducer& reducer,
                                    const RankSetting& setting)
     : placement_(placement),
@@ -126,13 +139,13 @@ void ParameterUpdater::make_optimizers(const OptimizerFactory& factory) {
 // Every stage that uses a tied parameter steps its own copy.
 void ParameterUpdater::add_optimizers() {
   if (!make_optimizer_) return;
-  const std::set<std::string> known = optimized_;
   for (const auto& stage : stages_) {
     std::vector<NamedParameter> parameters;
-    for (const layers::TrainedParameter& parameter : stage->gradients().parameters()) {
-      if (known.contains(parameter.name)) continue;
-      parameters.push_back({parameter.name, parameter.value});
-      optimized_.insert(parameter.name);
+    for (const auto& [name, value, all_uses, uses] : stage->gradients().parameters()) {
+      const auto [known, is_new] = optimized_.try_emplace({stage->id(), name});
+      if (!is_new) continue;
+      known->second = rows_of(name, value, placement_.replica()).in(value);
+      if (known->second.defined()) parameters.push_back({name, known->second});
     }
     if (!parameters.empty()) add_optimizer(stage->id(), parameters);
   }
@@ -144,39 +157,100 @@ void ParameterUpdater::add_optimizer(StageId stage, const std::vector<NamedParam
   optimizers_.emplace(stage, Made{std::move(made), rate});
 }
 
-OptimizerState ParameterUpdater::optimizer_state(StageId stage) const {
+ReplicaRows ParameterUpdater::rows_of(const std::string& name, const torch::Tensor& parameter, Replica replica) const {
+  const int sharers = shares_state() ? placement_.context().replicas : 1;
+  return rank::rows_of(name, parameter, {shares_state() ? replica : Replica(0), sharers});
+}
+
+OptimizerState ParameterUpdater::own_state(StageId stage) const {
   OptimizerState all;
   const auto [first, end] = optimizers_.equal_range(stage);
   for (auto made = first; made != end; ++made) all.merge(made->second.optimizer->state());
   return all;
 }
 
-void ParameterUpdater::load_optimizer_state(const Stage& of_stage, const OptimizerState& state) {
+std::int64_t ParameterUpdater::state_bytes() const {
+  std::int64_t bytes = 0;
+  try {
+    for (const auto& stage : stages_)
+      for (const auto& [name, value] : own_state(stage->id())) bytes += static_cast<std::int64_t>(value.nbytes());
+  } catch (const ConfigError&) {
+    return 0;
+  }
+  return bytes;
+}
+
+OptimizerState ParameterUpdater::optimizer_state(const Stage& stage, std::uint64_t round) const {
+  const torch::NoGradGuard no_grad;
+  const bool is_first = placement_.replica() == Replica(0);
+  if (!shares_state()) return is_first ? own_state(stage.id()) : OptimizerState();
+  const ReplicaGroup group{placement_, stage.id(), Traffic::control, round};
+  const OptimizerState own = own_state(stage.id());
+  if (!is_first) {
+    std::string names;
+    for (const auto& [name, value] : own) names += name + "\n";
+    Message message = transport::message_of(names);
+    for (const auto& [name, value] : own) message.payloads.push_back({value.clone(), false});
+    group.send(Replica(0), Phase::optimizer, std::move(message));
+    return {};
+  }
+  OptimizerState all;
+  const auto add = [&](Replica from, const std::string& name, const torch::Tensor& value) {
+    const auto held = std::ranges::find(stage.state(), parameter_of(name), &Stage::Held::name);
+    const ReplicaRows rows = rows_of(held->name, held->value, from);
+    const bool is_cut = !rows.is_whole() && rows.in(held->value).sizes() == value.sizes();
+    torch::Tensor& one = all[name];
+    if (!is_cut) {  // a single number, the same on every replica
+      one = value;
+      return;
+    }
+    if (!one.defined()) one = torch::empty_like(held->value, value.options());
+    rows.in(one).copy_(value);
+  };
+  for (const auto& [name, value] : own) add(group.own(), name, value);
+  group.for_each_other([&](Replica r) {
+    const Message message = group.receive(r, Phase::optimizer, "the optimiser's state of another replica");
+    std::istringstream names(transport::text_in(message));
+    std::size_t next = 1;
+    for (std::string name; std::getline(names, name);)
+      add(r, name, to_device(message.payloads[next++].tensor, device_));
+  });
+  return all;
+}
+
+void ParameterUpdater::load_optimizer_state(const Stage& of_stage, const OptimizerState& whole) {
   const StageId stage = of_stage.id();
   std::vector<NamedParameter> wanted;
   bool fits = true;
+  OptimizerState state;  // of this replica's rows
   for (const Stage::Held& held : of_stage.state()) {
     if (held.is_buffer() || !make_optimizer_) continue;
-    const auto slot = state.lower_bound(held.name + "/");
-    const bool has_state = slot != state.end() && slot->first.starts_with(held.name + "/");
+    const ReplicaRows rows = rows_of(held.name, held.value, placement_.replica());
+    bool has_state = false;
+    for (auto slot = whole.lower_bound(held.name + "/"); slot != whole.end() && parameter_of(slot->first) == held.name;
+         ++slot) {
+      has_state = true;
+      if (rows.is_empty()) continue;
+      state[slot->first] = slot->second.sizes() == held.value.sizes() ? rows.in(slot->second) : slot->second;
+    }
     const bool wants = held.value.requires_grad() || has_state;
-    if (wants) wanted.push_back({held.name, held.value});
-    fits = fits && wants == optimized_.contains(held.name);
+    if (wants) wanted.push_back({held.name, rows.in(held.value)});
+    fits = fits && wants == optimized_.contains({stage, held.name});
   }
   if (!fits) {
     optimizers_.erase(stage);
-    for (const Stage::Held& held : of_stage.state()) optimized_.erase(held.name);
-    for (const NamedParameter& parameter : wanted) optimized_.insert(parameter.name);
+    for (const Stage::Held& held : of_stage.state()) optimized_.erase({stage, held.name});
+    for (const NamedParameter& parameter : wanted) optimized_[{stage, parameter.name}] = parameter.value;
+    std::erase_if(wanted, [](const NamedParameter& parameter) { return !parameter.value.defined(); });
     if (!wanted.empty()) add_optimizer(stage, wanted);
   }
   const auto [first, end] = optimizers_.equal_range(stage);
   for (auto made = first; made != end; ++made) made->second.optimizer->load_state(state);
   // What an optimiser does not keep would be lost without a word.
-  const OptimizerState kept = optimizer_state(stage);
+  const OptimizerState kept = own_state(stage);
   for (const auto& [name, value] : state)
-    require<ConfigError>(kept.contains(name) || !optimized_.contains(name.substr(0, name.rfind('/'))), "the state '",
-                         name, "' is stored, and the optimiser does not keep it: take the optimiser with which it was ",
-                         "made");
+    require<ConfigError>(kept.contains(name) || !optimized_.contains({stage, parameter_of(name)}), "the state '", name,
+                         "' is stored, and the optimiser does not keep it: take the optimiser with which it was made");
 }
 
 void ParameterUpdater::reset_learning_rate() {
@@ -191,6 +265,11 @@ void ParameterUpdater::begin(const StepJob& job) {
   if (job.training && !job.is_later_part()) hooked_.clear();
   if (job.learning_rate)
     for (auto& [stage, made] : optimizers_) made.optimizer->set_learning_rate(*job.learning_rate);
+}
+
+ReducedRows ParameterUpdater::needed_rows() const {
+  const bool needs_all = options_.clips() || scaler_.is_dynamic() || !hooks_.empty() || job_->part == StepPart::reduce;
+  return shares_state() && !needs_all ? ReducedRows::own : ReducedRows::all;
 }
 
 std::vector<std::pair<std::string, torch::Tensor>> ParameterUpdater::gradients() {
@@ -253,23 +332,48 @@ void ParameterUpdater::run_hooks(const Stage& stage) {
 
 void ParameterUpdater::update(Stage& stage) {
   reducer_.finish_ties();
-  if (!optimizers_.contains(stage.id())) return;
+  const auto& parameters = stage.gradients().parameters();
+  if (parameters.empty()) return;
   run_hooks(stage);
   const Tensors gradients = reducer_.take(stage);
   if (skips_update()) return;
   const double unscale = 1 / loss_scale();  // a power of two
-  const auto& parameters = stage.gradients().parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    torch::Tensor gradient = gradients[i], value = parameters[i].value;
+    const auto& [name, whole, all_uses, uses] = parameters[i];
+    torch::Tensor value = optimized_.at({stage.id(), name});
+    if (!value.defined()) continue;
+    torch::Tensor gradient = rows_of(name, whole, placement_.replica()).in(gradients[i]);
     // Not in place, because local_gradients() may have returned the tensors.
     if (gradient.defined() && unscale != 1) gradient = gradient.mul(unscale);
     value.mutable_grad() = gradient.defined() ? clipped(gradient) : gradient;
   }
   const auto [first, end] = optimizers_.equal_range(stage.id());
   for (auto made = first; made != end; ++made) made->second.optimizer->step();
-  average_.add(stage);
   // Frees the clipped or unscaled copies, whose memory is reused in the next step.
-  for (const auto& parameter : parameters) torch::Tensor(parameter.value).mutable_grad().reset();
+  for (const auto& parameter : parameters)
+    if (torch::Tensor value = optimized_.at({stage.id(), parameter.name}); value.defined()) value.mutable_grad().reset();
+  if (shares_state()) exchange_values(stage);
+  average_.add(stage);
+}
+
+void ParameterUpdater::exchange_values(const Stage& stage) const {
+  const torch::NoGradGuard no_grad;
+  const auto& parameters = stage.gradients().parameters();
+  const ReplicaGroup group{placement_, stage.id(), Traffic::reduce, job_->step};
+  const auto rows = [&](Replica r, const layers::TrainedParameter& of) {
+    return rows_of(of.name, of.value, r).in(of.value);
+  };
+  group.for_each_other([&](Replica r) {
+    Message message;
+    for (const auto& one : parameters) message.payloads.push_back({rows(group.own(), one), false});
+    group.send(r, Phase::values, std::move(message));
+  });
+  group.for_each_other([&](Replica r) {
+    const Message message = group.receive(r, Phase::values, "the parameters that another replica updates");
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      if (const torch::Tensor& value = message.payloads[i].tensor; value.defined())
+        rows(r, parameters[i]).copy_(to_device(value, device_));
+  });
 }
 
 // As torch's clip_grad_norm_ does, after division by the loss scale: a norm of NaN makes all gradients NaN.

@@ -6,12 +6,14 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/rank/gradient_reducer.h"
 #include "penstock/rank/job.h"
 #include "penstock/rank/optimizer.h"
 #include "penstock/rank/options.h"
+#include "penstock/rank/replica_rows.h"
 #include "penstock/rank/stage.h"
 
 namespace penstock::rank {
@@ -74,6 +76,9 @@ class ParameterAverages {
 /// Throws ConfigError for a norm that gradients cannot be clipped to.
 void require_clipping(const PipelineOptions& options);
 
+/// Throws ConfigError for a `zero` that is not 0 or 1, and for 1 with one replica.
+void require_zero(const PipelineOptions& options, int replicas);
+
 /// Used on its rank's thread, except for const functions while the rank is idle.
 class ParameterUpdater {
  public:
@@ -88,8 +93,11 @@ class ParameterUpdater {
   /// Adds a hook that runs on the gradients of an update, after their reduction and before clipping.
   void add_hook(const GradientHook& hook) { hooks_.push_back(hook); }
   ParameterAverages& average() { return average_; }
-  /// The state of the optimisers of one stage, in tensors that may share their memory.
-  OptimizerState optimizer_state(StageId stage) const;
+  /// The bytes of the optimisers' state on this rank; 0 if they have no state().
+  std::int64_t state_bytes() const;
+  /// The state of a stage on replica 0, of all rows; on other replicas nothing. Called on every replica; `round` differs
+  /// for each call.
+  OptimizerState optimizer_state(const Stage& stage, std::uint64_t round) const;
   /// Copies the state of these optimisers from `state`, which may hold others' too. Afterwards a frozen parameter
   /// without a state has no optimiser. Throws as Optimizer::load_state.
   void load_optimizer_state(const Stage& stage, const OptimizerState& state);
@@ -99,6 +107,8 @@ class ParameterUpdater {
 
   /// To be called before each job, which must live until its end.
   void begin(const StepJob& job);
+  /// Which sums over replicas the running job needs.
+  ReducedRows needed_rows() const;
   /// The factor of the loss in the backward pass.
   double loss_scale() const { return scaler_.scale(); }
   /// The gradients that await the update, by parameter name and divided by the loss scale.
@@ -115,8 +125,15 @@ class ParameterUpdater {
   bool end_update();
 
  private:
+  /// The state of this rank's optimisers of one stage, in tensors that may share their memory.
+  OptimizerState own_state(StageId stage) const;
   void add_optimizer(StageId stage, const std::vector<NamedParameter>& parameters);
   void run_hooks(const Stage& stage);
+  bool shares_state() const { return options_.zero > 0; }
+  /// The rows of a parameter that `replica` updates: all unless replicas share the optimiser's state.
+  ReplicaRows rows_of(const std::string& name, const torch::Tensor& parameter, Replica replica) const;
+  /// Exchanges the updated rows of a stage's parameters with the other replicas.
+  void exchange_values(const Stage& stage) const;
   /// The gradient with the factor that clips the norm of all gradients; itself where that is 1 for certain.
   torch::Tensor clipped(const torch::Tensor& gradient) const;
   void set_norm(double norm);
@@ -135,7 +152,8 @@ class ParameterUpdater {
     std::optional<double> rate;  // with which it was made
   };
   std::multimap<StageId, Made> optimizers_;  // several per stage after unfreezing parameters
-  std::set<std::string> optimized_;          // names of the parameters in optimizers_
+  /// By stage and name, of the parameters with optimisers: what this rank updates; undefined if only other replicas do.
+  std::map<std::pair<StageId, std::string>, torch::Tensor> optimized_;
   std::vector<GradientHook> hooks_;
   std::set<StageId> hooked_;  // stages whose gradients the hooks have processed in this step
   ParameterAverages average_;

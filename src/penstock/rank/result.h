@@ -158,6 +158,8 @@ struct RankPeak {
   /// predicted from one micro-batch (rank/held_bytes.h). 0 without PipelineOptions::count_bytes.
   std::int64_t measured_bytes = 0;
   std::int64_t predicted_bytes = 0;
+  /// Bytes of the optimiser's state on this rank; 0 without count_bytes, and if the optimiser's class has no state().
+  std::int64_t optimizer_bytes = 0;
   /// Physical memory of the process that holds the rank, at present and at its peak: of all its ranks together,
   /// including the libraries.
   std::int64_t resident_bytes = 0;

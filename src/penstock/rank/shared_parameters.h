@@ -13,8 +13,8 @@
 
 namespace penstock::rank {
 
-/// What a message between replicas contains. `state` and `buffers` are counted separately.
-enum class Phase : std::int32_t { parts, sums, state, buffers };
+/// What a message between replicas contains. Those from `state` on are counted separately.
+enum class Phase : std::int32_t { parts, sums, values, state, buffers, optimizer };
 
 /// The replicas of a stage of this rank. `round`: the step, or a counter of other operations.
 struct ReplicaGroup {
@@ -26,6 +26,11 @@ struct ReplicaGroup {
 
   int count() const { return placement.context().replicas; }
   Replica own() const { return placement.replica(); }
+  template <class Visit>
+  void for_each_other(const Visit& visit) const {
+    for (Replica r(0); r.value() < count(); r = r.next())
+      if (r != own()) visit(r);
+  }
   Tag tag(Phase phase) const {
     return {placement.pipeline(), traffic, round, stage.value(), static_cast<std::int32_t>(phase), -1 - piece};
   }

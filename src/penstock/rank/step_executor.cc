@@ -198,7 +198,7 @@ void StepExecutor::perform(const Instruction& instruction) {
     case Op::weight_grad: return weight_grad(stage(instruction.stage()), instruction);
     case Op::send_forward:
     case Op::send_backward: return messages_.send(instruction);
-    case Op::reduce: return parts_.reducer.reduce(stage(instruction.stage()));
+    case Op::reduce: return parts_.reducer.reduce(stage(instruction.stage()), parts_.updater.needed_rows());
     case Op::step:
       // All losses must be finite before an update; only this checks them if no gradients come from later stages.
       if (job_->refuses_invalid_loss && forwards_left_ == 0) results_.collect();

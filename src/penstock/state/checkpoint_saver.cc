@@ -82,7 +82,7 @@ class Copies : public std::enable_shared_from_this<Copies> {
           return broadcast(rank.context, tag, transport::message_of(directory),
                            "the name of the checkpoint's directory");
         }));
-        take(runner, rank, trained_only);
+        with_others(rank.context, [&] { take(runner, rank, tag.step, trained_only); });
       } catch (...) {
         rank.report = {RankReport::Kind::failed, reason_of(std::current_exception())};
       }
@@ -111,10 +111,10 @@ class Copies : public std::enable_shared_from_this<Copies> {
     changed_.notify_all();
   }
 
-  static void take(rank::RankRunner& runner, OfRank& rank, bool trained_only) {
+  static void take(rank::RankRunner& runner, OfRank& rank, std::uint64_t round, bool trained_only) {
     rank.report = {RankReport::Kind::unusable, "the step before it failed"};
     if (runner.has_failed()) return;
-    const state::OwnedTensors owned(runner, trained_only);
+    const state::OwnedTensors owned(runner, round, trained_only);
     rank.snapshot->take(owned.tensors());
     state::add_loss_scaler(rank.states, runner.updater().loss_scaler());
     rank.report = {};

@@ -124,11 +124,12 @@ Checksum checksum_of(const torch::Tensor& value) {
   return penstock::checksum_of(std::span(static_cast<const std::byte*>(on_host.const_data_ptr()), on_host.nbytes()));
 }
 
-OwnedTensors::OwnedTensors(rank::RankRunner& runner, bool trained_only) {
+OwnedTensors::OwnedTensors(rank::RankRunner& runner, std::uint64_t round, bool trained_only) {
   tensors_.owner = runner.context().pipeline_rank().value();
   tensors_.ranks = runner.context().stages;
-  if (runner.context().replica() != Replica(0)) return;
   for (const auto& stage : runner.stages()) {
+    const OptimizerState state = runner.updater().optimizer_state(*stage, round);
+    if (runner.context().replica() != Replica(0)) continue;
     std::set<std::string> owned;
     for (const rank::Stage::Held& held : stage->state()) {
       if (!held.is_owned_by(stage->id())) continue;
@@ -142,7 +143,7 @@ OwnedTensors::OwnedTensors(rank::RankRunner& runner, bool trained_only) {
     const auto add_slot = [&](const std::string& name, const torch::Tensor& value) {
       if (owned.contains(SlotName(name).parameter)) add(tensors_.optimizer, name, value);
     };
-    for (const auto& [name, value] : runner.updater().optimizer_state(stage->id())) add_slot(name, value);
+    for (const auto& [name, value] : state) add_slot(name, value);
     for (const auto& [name, value] : runner.updater().average().of(stage->id()))
       add_slot(say(name, "/", average_slot), value);
   }

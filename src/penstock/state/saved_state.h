@@ -75,8 +75,9 @@ Checksum checksum_of(const torch::Tensor& value);
 /// before the next step.
 class OwnedTensors {
  public:
+  /// Collects the optimiser's state from the other replicas; called on every rank. `round` differs for each call;
   /// `trained_only`: CheckpointContents::trained_only.
-  explicit OwnedTensors(rank::RankRunner& runner, bool trained_only = false);
+  OwnedTensors(rank::RankRunner& runner, std::uint64_t round, bool trained_only);
   const RankTensors& tensors() const { return tensors_; }
 
  private:

@@ -101,6 +101,7 @@ class FusedOptimizer : public Optimizer {
     options_.learning_rate = rate;
   }
   std::optional<double> learning_rate() const override { return options_.learning_rate; }
+  bool is_elementwise() const override { return true; }
 
   OptimizerState state() const override { return state_in(names_, slots()); }
   void load_state(const OptimizerState& state) override { load_state_into(names_, slots(), state); }
