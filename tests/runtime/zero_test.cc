@@ -50,11 +50,18 @@ TEST(Zero, divides_the_state_among_replicas) {
 }
 
 TEST(ReplicaRows, together_are_all_rows_and_begin_at_multiples_of_64_numbers) {
-  const std::vector<torch::Tensor> parameters = {
-      torch::zeros({}),           torch::zeros({0, 3}),     torch::zeros({5}),          torch::zeros({1000}),
-      torch::zeros({96, 48}),     torch::zeros({7, 100}),   torch::zeros({300, 10}),    torch::zeros({64, 32}).t(),
-      torch::zeros({1, 64}),      torch::zeros({8, 3, 64}), torch::zeros({40, 8, 4, 4}).to(at::MemoryFormat::ChannelsLast),
-      torch::zeros({128, 64}).narrow(1, 0, 32)};
+  const std::vector<torch::Tensor> parameters = {torch::zeros({}),
+                                                 torch::zeros({0, 3}),
+                                                 torch::zeros({5}),
+                                                 torch::zeros({1000}),
+                                                 torch::zeros({96, 48}),
+                                                 torch::zeros({7, 100}),
+                                                 torch::zeros({300, 10}),
+                                                 torch::zeros({64, 32}).t(),
+                                                 torch::zeros({1, 64}),
+                                                 torch::zeros({8, 3, 64}),
+                                                 torch::zeros({40, 8, 4, 4}).to(at::MemoryFormat::ChannelsLast),
+                                                 torch::zeros({128, 64}).narrow(1, 0, 32)};
   for (const torch::Tensor& parameter : parameters)
     for (const int of : {1, 2, 3, 4, 7}) {
       const std::int64_t all = parameter.dim() == 0 ? 1 : parameter.size(0);
@@ -69,7 +76,8 @@ TEST(ReplicaRows, together_are_all_rows_and_begin_at_multiples_of_64_numbers) {
         const torch::Tensor part = rows.in(parameter);
         EXPECT_EQ(part.data_ptr<float>() - parameter.data_ptr<float>(),
                   rows.is_whole() ? 0 : rows.rows.begin * parameter.stride(0));
-        EXPECT_TRUE(rows.is_whole() || (rows.rows.begin * parameter.stride(0) % 64 == 0 && part.is_non_overlapping_and_dense()));
+        EXPECT_TRUE(rows.is_whole() ||
+                    (rows.rows.begin * parameter.stride(0) % 64 == 0 && part.is_non_overlapping_and_dense()));
       }
       EXPECT_EQ(std::count(taken.begin(), taken.end(), true), all) << parameter.sizes();
     }

@@ -183,9 +183,7 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
                     "data-parallel copies of the pipeline (default: 1; under MPI, processes / stages)");
   if (trains) {
     where
-        ->add_option("--zero", pipeline.zero,
-                     "1: replicas share the optimiser's state, and each updates some rows of every parameter (ZeRO-1); "
-                     "results do not change")
+        ->add_option("--zero", pipeline.zero, "1: replicas share the optimiser's state (ZeRO-1); results do not change")
         ->check(CLI::Range(0, 1))
         ->capture_default_str();
     where->add_flag("--recompute", pipeline.recompute,

@@ -87,9 +87,8 @@ OptimizerFactory ParameterGroups::factory() const {
 }
 
 bool ParameterGroups::are_elementwise() const {
-  return made_by(rest_)->is_elementwise() && std::ranges::all_of(groups_, [](const Group& group) {
-    return made_by(group.optimizer)->is_elementwise();
-  });
+  return made_by(rest_)->is_elementwise() &&
+         std::ranges::all_of(groups_, [](const Group& group) { return made_by(group.optimizer)->is_elementwise(); });
 }
 
 void ParameterGroups::require_all_used(const std::function<std::vector<NamedParameter>()>& parameters) const {

@@ -44,7 +44,7 @@ void send_parts(const ReplicaGroup& group, const std::vector<Summand>& summands)
   if (summands.empty()) return;
   group.for_each_other([&](Replica r) {
     Message message;
-    for (const Summand& one : summands) message.payloads.push_back({one.part(one.rows(group, r)), false});
+    for (const Summand& one : summands) message.payloads.push_back({one.part(one.rows(group, r)), false, true});
     group.send(r, Phase::parts, std::move(message));
   });
 }
@@ -59,8 +59,8 @@ Tensors sums_of_own_rows(const ReplicaGroup& group, const std::vector<Summand>& 
     if (r != group.own()) message = group.receive(r, Phase::parts, "the gradients of REDUCE");
     for (std::size_t i = 0; i < summands.size(); ++i) {
       const Summand& one = summands[i];
-      const torch::Tensor part = r == group.own() ? one.part(one.rows(group, r))
-                                                  : to_device(message.payloads[i].tensor, one.like.device());
+      const torch::Tensor part =
+          r == group.own() ? one.part(one.rows(group, r)) : to_device(message.payloads[i].tensor, one.like.device());
       if (!part.defined()) continue;
       if (!sums[i].defined()) {
         sums[i] = part;

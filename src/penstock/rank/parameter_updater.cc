@@ -351,7 +351,8 @@ void ParameterUpdater::update(Stage& stage) {
   for (auto made = first; made != end; ++made) made->second.optimizer->step();
   // Frees the clipped or unscaled copies, whose memory is reused in the next step.
   for (const auto& parameter : parameters)
-    if (torch::Tensor value = optimized_.at({stage.id(), parameter.name}); value.defined()) value.mutable_grad().reset();
+    if (torch::Tensor value = optimized_.at({stage.id(), parameter.name}); value.defined())
+      value.mutable_grad().reset();
   if (shares_state()) exchange_values(stage);
   average_.add(stage);
 }
@@ -365,7 +366,7 @@ void ParameterUpdater::exchange_values(const Stage& stage) const {
   };
   group.for_each_other([&](Replica r) {
     Message message;
-    for (const auto& one : parameters) message.payloads.push_back({rows(group.own(), one), false});
+    for (const auto& one : parameters) message.payloads.push_back({rows(group.own(), one), false, true});
     group.send(r, Phase::values, std::move(message));
   });
   group.for_each_other([&](Replica r) {

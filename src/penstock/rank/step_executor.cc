@@ -194,8 +194,8 @@ void StepExecutor::perform(const Instruction& instruction) {
   switch (instruction.op()) {
     case Op::forward: break;
     case Op::backward:
-    case Op::input_grad: return backward(stage(instruction.stage()), instruction);
-    case Op::weight_grad: return weight_grad(stage(instruction.stage()), instruction);
+    case Op::input_grad: backward(stage(instruction.stage()), instruction); return send_completed(instruction);
+    case Op::weight_grad: weight_grad(stage(instruction.stage()), instruction); return send_completed(instruction);
     case Op::send_forward:
     case Op::send_backward: return messages_.send(instruction);
     case Op::reduce: return parts_.reducer.reduce(stage(instruction.stage()), parts_.updater.needed_rows());
@@ -290,6 +290,15 @@ void StepExecutor::backward(Stage& stage, const Instruction& instruction) {
   if (HeldBytes* bytes = counted_bytes())
     bytes->gradients_wait(context_of(stage, micro_batch), stage.gradients().waiting_bytes());
   messages_.put_gradients(stage.part(), micro_batch, std::move(sends));
+}
+
+// Gradients travel to other ranks while this one goes on, and its REDUCE finds theirs.
+void StepExecutor::send_completed(const Instruction& instruction) {
+  const Schedule& schedule = compiled().schedule;
+  if (!schedule.completes_gradients(instruction)) return;
+  const Order& order = schedule.orders[own_list()];
+  const Instruction reduce = Instruction::step_wide(Op::reduce, instruction.stage());
+  if (std::find(order.rbegin(), order.rend(), reduce) != order.rend()) parts_.reducer.send(stage(instruction.stage()));
 }
 
 void StepExecutor::weight_grad(Stage& stage, const Instruction& instruction) {

@@ -143,6 +143,8 @@ class StepExecutor {
   std::size_t own_list() const { return parts_.placement.rank().index(); }
   void backward(Stage& stage, const Instruction& instruction);
   void weight_grad(Stage& stage, const Instruction& instruction);
+  /// Sends the gradients of a stage that `instruction` completes, if the job reduces them.
+  void send_completed(const Instruction& instruction);
   SequenceMemory* memory_of(const Stage& stage, MicroBatch micro_batch);
   /// Null in steps whose allocations are not observed, and in those whose bytes are not counted.
   HeldBytes* observed_bytes() const;

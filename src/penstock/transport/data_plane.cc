@@ -18,20 +18,22 @@ bool is_aligned(const torch::Tensor& tensor) {
   return tensor.numel() == 0 || reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % tensor_alignment == 0;
 }
 
-}  // namespace
-
-torch::Tensor prepare_for_send(const torch::Tensor& tensor) {
+torch::Tensor prepared(const torch::Tensor& tensor, bool is_kept) {
   if (!tensor.defined()) return tensor;
   require<TransportError>(tensor.layout() == torch::kStrided && !tensor.is_quantized(), "a ", tensor.toString(),
                           " cannot be sent between ranks: make it dense first");
   const torch::NoGradGuard no_grad;
   torch::Tensor sent = tensor.detach().resolve_conj().resolve_neg();
   if (!is_dense(sent)) return sent.contiguous();
-  return keeps_much_alive(sent) || !is_aligned(sent) ? sent.clone() : sent;
+  return (!is_kept && keeps_much_alive(sent)) || !is_aligned(sent) ? sent.clone() : sent;
 }
 
+}  // namespace
+
+torch::Tensor prepare_for_send(const torch::Tensor& tensor) { return prepared(tensor, false); }
+
 Message prepare_for_send(Message message) {
-  for (Payload& payload : message.payloads) payload.tensor = prepare_for_send(payload.tensor);
+  for (Payload& payload : message.payloads) payload.tensor = prepared(payload.tensor, payload.is_kept);
   return message;
 }
 

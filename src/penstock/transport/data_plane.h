@@ -35,6 +35,8 @@ namespace penstock {
 struct Payload {
   torch::Tensor tensor;
   bool requires_grad = false;  // whether the receiver should expect to send a gradient back
+  /// The sender keeps the memory around a view anyway: it need not be copied to free that (prepare_for_send()).
+  bool is_kept = false;
 };
 
 /// All boundary values of one link for one micro-batch, in a fixed order.
@@ -60,7 +62,7 @@ inline constexpr std::size_t tensor_alignment = 64;
 /// (sparse, quantized).
 torch::Tensor prepare_for_send(const torch::Tensor& tensor);
 
-/// `prepare_for_send` for every payload.
+/// `prepare_for_send` for every payload; views of payloads with is_kept may keep any storage alive.
 Message prepare_for_send(Message message);
 
 /// An ordered pair of ranks: `from` sends to `to`.

@@ -114,7 +114,7 @@ void append(std::string& bytes, const T* values, std::size_t count) {
 /// How a message describes itself: its format.
 std::string description_of(const Message& message) {
   std::string bytes;
-  for (const auto& [tensor, requires_grad] : message.payloads) {
+  for (const auto& [tensor, requires_grad, is_kept] : message.payloads) {
     PayloadHeader head;
     head.requires_grad = requires_grad;
     head.defined = tensor.defined();
