@@ -75,7 +75,7 @@ TEST(Wire, carries_no_headers_where_the_shape_was_declared) {
       EXPECT_EQ(tag, some_tag);
       EXPECT_EQ(decoded.sent_ns, 7);
       ASSERT_EQ(decoded.payloads.size(), 2U);
-      const auto& [got, requires_grad] = decoded.payloads[1];
+      const auto& [got, requires_grad, is_kept] = decoded.payloads[1];
       EXPECT_TRUE(requires_grad);
       EXPECT_EQ(got.scalar_type(), type);
       EXPECT_EQ(got.strides(), value.strides());
@@ -128,7 +128,7 @@ TEST(Wire, describes_each_format_once) {
     EXPECT_EQ(tag, some_tag);
     ASSERT_EQ(decoded.payloads.size(), 2U);
     EXPECT_FALSE(decoded.payloads[1].tensor.defined());
-    const auto& [got, requires_grad] = decoded.payloads[0];
+    const auto& [got, requires_grad, is_kept] = decoded.payloads[0];
     EXPECT_EQ(requires_grad, message->payloads[0].requires_grad);
     EXPECT_EQ(got.strides(), message->payloads[0].tensor.strides());
     EXPECT_TRUE(torch::equal(got, message->payloads[0].tensor));
