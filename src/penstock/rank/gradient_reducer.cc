@@ -44,7 +44,8 @@ void send_parts(const ReplicaGroup& group, const std::vector<Summand>& summands)
   if (summands.empty()) return;
   group.for_each_other([&](Replica r) {
     Message message;
-    for (const Summand& one : summands) message.payloads.push_back({one.part(one.rows(group, r)), false, true});
+    for (const Summand& one : summands)
+      message.payloads.push_back({rows_to_send(one.part(one.rows(group, r))), false, true});
     group.send(r, Phase::parts, std::move(message));
   });
 }

@@ -366,7 +366,7 @@ void ParameterUpdater::exchange_values(const Stage& stage) const {
   };
   group.for_each_other([&](Replica r) {
     Message message;
-    for (const auto& one : parameters) message.payloads.push_back({rows(group.own(), one), false, true});
+    for (const auto& one : parameters) message.payloads.push_back({rows_to_send(rows(group.own(), one)), false, true});
     group.send(r, Phase::values, std::move(message));
   });
   group.for_each_other([&](Replica r) {

@@ -26,4 +26,6 @@ ReplicaRows rows_of(const std::string& name, const torch::Tensor& parameter, con
   return {{std::min(all, units.begin * unit), std::min(all, units.end * unit)}, all};
 }
 
+torch::Tensor rows_to_send(const torch::Tensor& rows) { return rows.defined() && !rows.is_cpu() ? rows.clone() : rows; }
+
 }  // namespace penstock::rank

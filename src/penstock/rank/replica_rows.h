@@ -34,4 +34,8 @@ struct ReplicaRows {
 /// whole parameter. A parameter whose rows cannot be cut so belongs to one replica, chosen by its name.
 ReplicaRows rows_of(const std::string& name, const torch::Tensor& parameter, const ReplicaOf& part);
 
+/// `rows` for a message, while the sender writes to other rows of their memory. A copy on devices, whose streams wait for
+/// each other by whole storages.
+torch::Tensor rows_to_send(const torch::Tensor& rows);
+
 }  // namespace penstock::rank
