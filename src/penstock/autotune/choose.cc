@@ -160,7 +160,7 @@ bool plan_again(std::vector<Trial>& trials, const PlanConstraints& constraints) 
 
 /// The finalists of all trials; with a memory limit in bytes, those whose measured activations stay within it, because
 /// the planner estimates those of partitions on which layers were not measured. Where all exceed the limit, `trials`
-/// are planned again for a limit that is smaller by the excess. Throws ScheduleError, which names the smallest limit
+/// are planned again for a limit that is smaller by the excess, at least by 2 %. Throws ScheduleError, which names the smallest limit
 /// that would do for what was measured, if that finds none.
 std::vector<Entry> fitting_entries(World& world, Cell& network, const Loss& loss, std::vector<Trial>& trials,
                                    PlanConstraints constraints, const AutotuneOptions& how,
@@ -175,7 +175,8 @@ std::vector<Entry> fitting_entries(World& world, Cell& network, const Loss& loss
     if (!entries.empty()) return entries;
     if (!least || needed < *least) least = needed;
     const double planned = static_cast<double>(std::get<BytesPerRank>(*constraints.memory_limit).bytes);
-    const double excess = static_cast<double>(needed.bytes) / static_cast<double>(std::get<BytesPerRank>(*limit).bytes);
+    const double excess =
+        std::max(1.02, static_cast<double>(needed.bytes) / static_cast<double>(std::get<BytesPerRank>(*limit).bytes));
     constraints.memory_limit = BytesPerRank{std::max<std::int64_t>(1, static_cast<std::int64_t>(planned / excess))};
     require<ScheduleError>(round < most_plans && plan_again(trials, constraints),
                            "no schedule that was measured stays within a memory limit of ", to_string(*limit),
