@@ -160,8 +160,8 @@ bool plan_again(std::vector<Trial>& trials, const PlanConstraints& constraints) 
 
 /// The finalists of all trials; with a memory limit in bytes, those whose measured activations stay within it, because
 /// the planner estimates those of partitions on which layers were not measured. Where all exceed the limit, `trials`
-/// are planned again for a limit that is smaller by the excess, at least by 2 %. Throws ScheduleError, which names the smallest limit
-/// that would do for what was measured, if that finds none.
+/// are planned again for a limit that is smaller by the excess, at least by 2 %. Throws ScheduleError, which names the
+/// smallest limit that would do for what was measured, if that finds none.
 std::vector<Entry> fitting_entries(World& world, Cell& network, const Loss& loss, std::vector<Trial>& trials,
                                    PlanConstraints constraints, const AutotuneOptions& how,
                                    const std::function<PipelineOptions(const Plan&)>& options_of) {
