@@ -32,12 +32,15 @@ class FaultInjectingTransport final : public Transport {
   WorldRank rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   std::string name() const override { return inner_->name(); }
-  bool shares_host(WorldRank other) const override { return inner_->shares_host(other); }
+  bool shares_host(WorldRank other) const override {
+    return other == rank() || (!plan_.is_alone_on_host && inner_->shares_host(other));
+  }
 
   void send(WorldRank to, const Tag& tag, Message message) override {
     const std::lock_guard lock(mutex_);
     require_can_send(to);
     const int number = ++sends_;
+    if (plan_.sent) plan_.sent(tag);
     message = prepare_for_send(std::move(message));  // throws now, not when it is due
     if (plan_.drop.contains(number)) return;
     if (const auto& delay = plan_.delay_odd; delay && number % 2 == 1)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -18,8 +19,10 @@ struct FaultPlan {
     std::chrono::milliseconds at_most{20};
   };
 
-  std::set<int> drop = {};              // numbers of the sends that are lost
-  std::optional<Delay> delay_odd = {};  // the delay of every send with an odd number
+  std::set<int> drop = {};                    // numbers of the sends that are lost
+  std::optional<Delay> delay_odd = {};        // the delay of every send with an odd number
+  std::function<void(const Tag&)> sent = {};  // called with every send
+  bool is_alone_on_host = false;              // according to shares_host()
 };
 
 /// `inner` with the faults of `plan`. The destructor of the endpoint sends the messages that are still delayed.

@@ -26,6 +26,7 @@ void Gradients::add_use(TrainedParameter parameter) {
   leaves_.push_back(leaf);
   buffers_.emplace_back();
   written_.push_back(false);
+  split_.push_back(false);
 }
 
 std::optional<std::size_t> Gradients::use_of(const torch::Tensor& leaf) const {
@@ -99,21 +100,18 @@ std::int64_t Gradients::waiting_bytes() const {
   return bytes;
 }
 
-Tensors Gradients::sum_uses(Summing summing) const {
+torch::Tensor Gradients::sum_of(std::size_t parameter, Summing summing) const {
   const torch::NoGradGuard no_grad;
-  Tensors sums;
-  for (const TrainedParameter& parameter : parameters_) {
-    torch::Tensor sum;
-    for (std::size_t use : parameter.uses) {
-      if (!written_[use] || parameter.all_uses.is_tied()) continue;
-      if (!sum.defined())
-        sum = buffers_[use];
-      else
-        sum = summing == Summing::in_buffers ? sum.add_(buffers_[use]) : sum + buffers_[use];
-    }
-    sums.push_back(std::move(sum));
+  const TrainedParameter& of = parameters_[parameter];
+  torch::Tensor sum;
+  for (const std::size_t use : of.uses) {
+    if (!written_[use] || of.all_uses.is_tied()) continue;
+    if (!sum.defined())
+      sum = buffers_[use];
+    else
+      sum = summing == Summing::in_buffers ? sum.add_(buffers_[use]) : sum + buffers_[use];
   }
-  return sums;
+  return sum;
 }
 
 }  // namespace penstock::layers

@@ -59,15 +59,25 @@ class Gradients {
   torch::Tensor of_use(std::size_t use) const { return written_[use] ? buffers_[use] : torch::Tensor(); }
   /// Whether sums over uses may overwrite the gradients of single uses.
   enum class Summing { apart, in_buffers };
-  /// By parameter: the sum over its uses, in graph order; it may share a buffer's memory. Undefined if nothing was
+  /// The sum over the uses of a parameter, in graph order; it may share a buffer's memory. Undefined if nothing was
   /// added, and for tied parameters, whose other uses are on other stages.
-  Tensors sum_uses(Summing summing) const;
+  torch::Tensor sum_of(std::size_t parameter, Summing summing) const;
+
+  /// Declares that the layer of a use has a split backward pass (split_layer.h): it calls end_weight_grad() after each W.
+  void set_split(std::size_t use) { split_[use] = true; }
+  bool is_split(std::size_t use) const { return split_[use]; }
+  /// Calls `done` with a use after each of its W, from inside the backward pass; null: does not.
+  void watch(std::function<void(std::size_t use)> done) { done_ = std::move(done); }
+  void end_weight_grad(std::size_t use) const {
+    if (done_) done_(use);
+  }
 
  private:
   std::vector<TrainedParameter> parameters_;
   Tensors leaves_;   // by use
   Tensors buffers_;  // by use
-  std::vector<bool> written_;
+  std::vector<bool> written_, split_;
+  std::function<void(std::size_t use)> done_;
   std::uint64_t step_ = 0;
   std::map<std::size_t, Tensors> waiting_;  // by micro-batch
   std::size_t next_ = 0;                    // the micro-batch whose gradients add_in_order() takes at once

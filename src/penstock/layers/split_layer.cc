@@ -46,6 +46,8 @@ SplitLayer::SplitLayer(LayerCall call, WeightAndBias parameters, Gradients& grad
       gradients_(gradients),
       weight_use_(use_of(gradients, parameters_.weight)) {
   if (parameters_.bias.defined()) bias_use_ = gradients.use_of(parameters_.bias);
+  gradients_.set_split(weight_use_);
+  if (bias_use_) gradients_.set_split(*bias_use_);
 }
 
 torch::Tensor SplitLayer::forward(const torch::Tensor& input, const Saved& saved) const {
@@ -105,6 +107,8 @@ void SplitLayer::weight_gradients(std::span<const Saved> saved) const {
     one->clear();
   }
   if (!inputs.empty()) add_weight_gradients(inputs, output_gradients);
+  gradients_.end_weight_grad(weight_use_);
+  if (bias_use_) gradients_.end_weight_grad(*bias_use_);
 }
 
 void SplitLayer::require_unchanged(const SavedForWeights& saved) const {

@@ -7,103 +7,19 @@
 #include <utility>
 
 #include "penstock/base/device_copy.h"
-#include "penstock/rank/replica_rows.h"
 #include "penstock/rank/shared_parameters.h"
 #include "penstock/transport/records.h"
 
 namespace penstock::rank {
 namespace {
 
-/// The numbers of a tensor: of a complex one its real and imaginary parts, in a last dimension of size 2.
-torch::Tensor as_real(const torch::Tensor& tensor) {
-  return tensor.is_complex() ? torch::view_as_real(tensor.resolve_conj()) : tensor;
-}
-
-/// A gradient that the replicas sum.
-struct Summand {
-  std::string name;         // of its parameter
-  torch::Tensor like;       // has its shape and type
-  torch::Tensor* gradient;  // undefined if there is none
-
-  ReplicaRows rows(const ReplicaGroup& group, Replica replica) const {
-    return rows_of(name, like, {replica, group.count()});
+/// The gradients of the parameters in `bucket`.
+Summands summands_of(const layers::Gradients& of, const Bucket& bucket, Tensors& gradients) {
+  Summands summands;
+  for (const std::size_t i : bucket) {
+    const layers::TrainedParameter& parameter = of.parameters()[i];
+    summands.push_back({parameter.name, parameter.value, &gradients[i]});
   }
-  /// The numbers of a replica's rows: a view; undefined if there are none.
-  torch::Tensor part(const ReplicaRows& rows) const {
-    return gradient->defined() ? rows.in(as_real(*gradient)) : torch::Tensor();
-  }
-  void put(const ReplicaRows& rows, const torch::Tensor& sum) const {
-    if (!sum.defined()) return;
-    *gradient = gradient->defined() ? gradient->resolve_conj() : torch::zeros_like(like);
-    part(rows).copy_(sum);
-  }
-};
-
-/// Sends the numbers of each other replica's rows to it.
-void send_parts(const ReplicaGroup& group, const std::vector<Summand>& summands) {
-  if (summands.empty()) return;
-  group.for_each_other([&](Replica r) {
-    Message message;
-    for (const Summand& one : summands)
-      message.payloads.push_back({rows_to_send(one.part(one.rows(group, r))), false, true});
-    group.send(r, Phase::parts, std::move(message));
-  });
-}
-
-/// The sums of this replica's rows over all replicas, in replica order, in memory of their own; undefined if no replica
-/// has a gradient. Waits for the parts of the others.
-Tensors sums_of_own_rows(const ReplicaGroup& group, const std::vector<Summand>& summands) {
-  Tensors sums(summands.size());
-  std::vector<bool> are_new(summands.size(), false);  // rather than a replica's own gradient
-  for (Replica r(0); r.value() < group.count(); r = r.next()) {
-    Message message;
-    if (r != group.own()) message = group.receive(r, Phase::parts, "the gradients of REDUCE");
-    for (std::size_t i = 0; i < summands.size(); ++i) {
-      const Summand& one = summands[i];
-      const torch::Tensor part =
-          r == group.own() ? one.part(one.rows(group, r)) : to_device(message.payloads[i].tensor, one.like.device());
-      if (!part.defined()) continue;
-      if (!sums[i].defined()) {
-        sums[i] = part;
-        continue;
-      }
-      sums[i] = are_new[i] ? sums[i].add_(part) : sums[i] + part;
-      are_new[i] = true;
-    }
-  }
-  for (std::size_t i = 0; i < sums.size(); ++i)
-    if (sums[i].defined() && !are_new[i]) sums[i] = sums[i].clone();
-  return sums;
-}
-
-/// Replaces each gradient by its sum over the replicas, whose parts have been sent: in memory of its own, so that every
-/// replica gets the same bits. With ReducedRows::own only this replica's rows are replaced. Called on every replica.
-void sum_over_replicas(const ReplicaGroup& group, const std::vector<Summand>& summands, ReducedRows which) {
-  if (summands.empty() || group.count() == 1) return;
-  const torch::NoGradGuard no_grad;
-  const Tensors sums = sums_of_own_rows(group, summands);
-  const bool shares = which == ReducedRows::all;
-  if (shares)
-    group.for_each_other([&](Replica r) {
-      Message message;
-      for (const torch::Tensor& sum : sums) message.payloads.push_back({sum, false});
-      group.send(r, Phase::sums, std::move(message));
-    });
-  for (std::size_t i = 0; i < sums.size(); ++i) summands[i].put(summands[i].rows(group, group.own()), sums[i]);
-  if (shares)
-    group.for_each_other([&](Replica r) {
-      const Message message = group.receive(r, Phase::sums, "the sums of REDUCE");
-      for (std::size_t i = 0; i < summands.size(); ++i)
-        summands[i].put(summands[i].rows(group, r), to_device(message.payloads[i].tensor, summands[i].like.device()));
-    });
-}
-
-/// The gradients of a stage's parameters that are not tied.
-std::vector<Summand> untied(const Stage& stage, Tensors& gradients) {
-  const auto& parameters = stage.gradients().parameters();
-  std::vector<Summand> summands;
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (!parameters[i].all_uses.is_tied()) summands.push_back({parameters[i].name, parameters[i].value, &gradients[i]});
   return summands;
 }
 
@@ -262,8 +178,7 @@ torch::Tensor ordered_sum(const torch::Tensor& values, const std::vector<std::in
 void GradientReducer::begin(const StepJob& job) {
   step_ = job.step;
   if (!job.training || job.is_later_part()) return;
-  gradients_.clear();
-  sent_.clear();
+  clear();
   for (const auto& stage : stages_) {
     if (job.shares.continues)
       stage->gradients().scale(job.shares.earlier);
@@ -273,38 +188,98 @@ void GradientReducer::begin(const StepJob& job) {
 }
 
 void GradientReducer::clear() {
-  gradients_.clear();
-  sent_.clear();
+  for (const auto& stage : stages_) stage->gradients().watch({});
+  sums_.clear();
+  leaving_.clear();
   ties_pending_ = false;
 }
 
+void GradientReducer::Sums::make(const layers::Gradients& of, std::size_t parameter) {
+  gradients.resize(of.parameters().size());
+  is_made.resize(of.parameters().size());
+  if (is_made[parameter]) return;
+  gradients[parameter] = of.sum_of(parameter, layers::Gradients::Summing::in_buffers);
+  is_made[parameter] = true;
+}
+
 Tensors& GradientReducer::gradients_of(const Stage& stage) {
-  const auto [known, is_new] = gradients_.try_emplace(stage.id());
-  if (is_new) known->second = stage.gradients().sum_uses(layers::Gradients::Summing::in_buffers);
-  return known->second;
+  Sums& sums = sums_[stage.id()];
+  for (std::size_t i = 0; i < stage.gradients().parameters().size(); ++i) sums.make(stage.gradients(), i);
+  return sums.gradients;
 }
 
 Tensors GradientReducer::gradients_so_far(const Stage& stage) const {
-  const auto known = gradients_.find(stage.id());
-  return known == gradients_.end() ? stage.gradients().sum_uses(layers::Gradients::Summing::apart) : known->second;
+  const auto known = sums_.find(stage.id());
+  if (known != sums_.end()) return known->second.gradients;
+  Tensors sums;
+  for (std::size_t i = 0; i < stage.gradients().parameters().size(); ++i)
+    sums.push_back(stage.gradients().sum_of(i, layers::Gradients::Summing::apart));
+  return sums;
 }
 
 Tensors GradientReducer::take(const Stage& stage) {
   Tensors gradients = std::move(gradients_of(stage));
-  gradients_.erase(stage.id());
+  sums_.erase(stage.id());
   return gradients;
 }
 
-void GradientReducer::send(const Stage& stage) {
-  if (!sent_.insert(stage.id()).second) return;
-  for (int piece = 0; piece < pieces_ahead; ++piece) send_uses({placement_, step_}, stage, piece);
-  ties_pending_ = true;
-  send_parts(group_of(stage), untied(stage, gradients_of(stage)));
+ReplicaGroup GradientReducer::group_of(const Stage& stage, std::size_t bucket) const {
+  return {placement_, stage.id(), Traffic::reduce, step_, static_cast<int>(bucket)};
 }
 
-void GradientReducer::reduce(const Stage& stage, ReducedRows which) {
+GradientReducer::Leaving& GradientReducer::leaving(const Stage& stage) {
+  const auto [known, is_new] = leaving_.try_emplace(stage.id());
+  Leaving& leaving = known->second;
+  if (!is_new || placement_.context().replicas == 1) return leaving;
+  const auto& parameters = stage.gradients().parameters();
+  bool is_on_one_host = true;
+  group_of(stage, 0).for_each_other(
+      [&](Replica r) { is_on_one_host &= placement_.endpoint().shares_host(placement_.holder_of(stage.id(), r)); });
+  leaving.buckets = buckets_of(stage.gradients(), is_on_one_host ? Departure::at_once : Departure::in_buckets);
+  for (const Bucket& bucket : leaving.buckets) {
+    std::set<std::size_t>& uses = leaving.awaited.emplace_back();
+    for (const std::size_t i : bucket) uses.insert(parameters[i].uses.begin(), parameters[i].uses.end());
+  }
+  return leaving;
+}
+
+void GradientReducer::send_bucket(const Stage& stage, std::size_t bucket) {
+  Leaving& leaving = this->leaving(stage);
+  Sums& sums = sums_[stage.id()];
+  leaving.awaited[bucket].clear();
+  for (const std::size_t i : leaving.buckets[bucket]) sums.make(stage.gradients(), i);
+  send_parts(group_of(stage, bucket), summands_of(stage.gradients(), leaving.buckets[bucket], sums.gradients));
+}
+
+void GradientReducer::send_as_completed(Stage& stage) {
+  if (leaving(stage).buckets.size() <= 1) return;
+  stage.gradients().watch([this, &stage](std::size_t use) {
+    Leaving& leaving = this->leaving(stage);
+    for (std::size_t b = 0; b < leaving.awaited.size(); ++b)
+      if (leaving.awaited[b].erase(use) > 0 && leaving.awaited[b].empty()) send_bucket(stage, b);
+  });
+}
+
+void GradientReducer::send(Stage& stage) {
+  Leaving& leaving = this->leaving(stage);
+  if (std::exchange(leaving.has_left, true)) return;
+  stage.gradients().watch({});
+  for (int piece = 0; piece < pieces_ahead; ++piece) send_uses({placement_, step_}, stage, piece);
+  ties_pending_ = true;
+  for (std::size_t b = 0; b < leaving.buckets.size(); ++b)
+    if (!leaving.awaited[b].empty()) send_bucket(stage, b);
+}
+
+void GradientReducer::reduce(Stage& stage, ReducedRows which) {
   send(stage);
-  sum_over_replicas(group_of(stage), untied(stage, gradients_of(stage)), which);
+  const Leaving& leaving = this->leaving(stage);
+  Tensors& gradients = gradients_of(stage);
+  const auto for_each_bucket = [&](const auto& visit) {
+    for (std::size_t b = 0; b < leaving.buckets.size(); ++b)
+      visit(group_of(stage, b), summands_of(stage.gradients(), leaving.buckets[b], gradients));
+  };
+  for_each_bucket([&](const ReplicaGroup& group, const Summands& summands) { sum_own_rows(group, summands, which); });
+  if (which == ReducedRows::all) for_each_bucket(receive_sums);
 }
 
 // In each round all stages of this rank sum and send before any waits for the totals of others, and what a stage waits
@@ -341,7 +316,8 @@ void GradientReducer::sum_tied(const Stage& stage, int piece) {
   }
   if (owned.empty()) return;
   send_parts(group, summands);
-  sum_over_replicas(group, summands, ReducedRows::all);
+  sum_own_rows(group, summands, ReducedRows::all);
+  receive_sums(group, summands);
   Tensors& gradients = gradients_of(stage);
   for (const std::size_t i : owned) put_piece(sums[i], piece, stage.gradients(), parameters[i], gradients[i]);
   send_totals(route, stage, piece, gradients);

@@ -8,14 +8,11 @@
 
 #include "penstock/model/value.h"
 #include "penstock/rank/job.h"
+#include "penstock/rank/replica_sums.h"
 #include "penstock/rank/shared_parameters.h"
 #include "penstock/rank/stage.h"
 
 namespace penstock::rank {
-
-/// Which sums over replicas a replica gets: all, or for untied parameters only its rows (ReplicaRows). In other rows its
-/// own gradients remain.
-enum class ReducedRows { all, own };
 
 /// The gradients of a rank's stages on their way to the update. The owner stage of a tied parameter sums the gradients
 /// of all uses and sends the total to the other stages. Used on its rank's thread. It waits in the schedule's
@@ -39,11 +36,14 @@ class GradientReducer {
   /// Removes and returns them.
   Tensors take(const Stage& stage);
 
-  /// Sends the uses of tied parameters to their owners, and all other gradients to the replicas that sum them; to be
-  /// called when the gradients of `stage` are complete, by REDUCE at the latest. Does not wait.
-  void send(const Stage& stage);
+  /// To be called before the instruction that completes the gradients of `stage`: it sends each bucket to the replicas
+  /// that sum it as soon as the bucket is complete.
+  void send_as_completed(Stage& stage);
+  /// Sends the uses of tied parameters to their owners, and all other gradients that have not left to the replicas that
+  /// sum them; to be called when the gradients of `stage` are complete, by REDUCE at the latest. Does not wait.
+  void send(Stage& stage);
   /// REDUCE: sums all gradients of untied parameters over the replicas.
-  void reduce(const Stage& stage, ReducedRows which);
+  void reduce(Stage& stage, ReducedRows which);
   /// Sums tied parameters over their uses, if a REDUCE has begun to; to be called after the REDUCE of all stages of this
   /// rank.
   void finish_ties();
@@ -54,16 +54,32 @@ class GradientReducer {
   torch::Tensor norm(c10::Device device);
 
  private:
-  ReplicaGroup group_of(const Stage& stage) const { return {placement_, stage.id(), Traffic::reduce, step_}; }
+  /// By parameter. Each sum is made once, because it may be made in one of the buffers that are its parts.
+  struct Sums {
+    Tensors gradients;
+    std::vector<bool> is_made;
+
+    void make(const layers::Gradients& of, std::size_t parameter);
+  };
+  /// The gradients of a stage on their way to the other replicas; no buckets if there are none.
+  struct Leaving {
+    std::vector<Bucket> buckets;
+    std::vector<std::set<std::size_t>> awaited;  // by bucket: uses without their last gradient; empty: has left
+    bool has_left = false;                       // all, and the uses of tied parameters
+  };
+
+  ReplicaGroup group_of(const Stage& stage, std::size_t bucket) const;
+  Leaving& leaving(const Stage& stage);
+  void send_bucket(const Stage& stage, std::size_t bucket);
   /// A piece of the totals of the tied parameters that `stage` owns: receives, sums and sends.
   void sum_tied(const Stage& stage, int piece);
 
   const StagePlacement& placement_;
   const RankStages& stages_;
-  std::uint64_t step_ = 0;                // part of message tags
-  std::map<StageId, Tensors> gradients_;  // by stage: per parameter
-  std::set<StageId> sent_;                // stages whose gradients were sent
-  bool ties_pending_ = false;             // REDUCE has sent uses of tied parameters; finish_ties() must receive totals
+  std::uint64_t step_ = 0;  // part of message tags
+  std::map<StageId, Sums> sums_;
+  std::map<StageId, Leaving> leaving_;
+  bool ties_pending_ = false;  // REDUCE has sent uses of tied parameters; finish_ties() must receive totals
 };
 
 }  // namespace penstock::rank

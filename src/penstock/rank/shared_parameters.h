@@ -22,7 +22,7 @@ struct ReplicaGroup {
   StageId stage;
   Traffic traffic;
   std::uint64_t round;
-  int piece = 0;  // of tied gradients
+  int piece = 0;  // of tied gradients; bucket of others
 
   int count() const { return placement.context().replicas; }
   Replica own() const { return placement.replica(); }

@@ -410,8 +410,9 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
   return messages;
 }
 
+// From the last call to the first, as B: other replicas wait for the gradients in this order.
 void Stage::weight_grad(std::vector<Activations> group) {
-  for (std::size_t c = 0; c < calls_.size(); ++c) {
+  for (std::size_t c = calls_.size(); c-- > 0;) {
     if (!calls_[c].split) continue;
     const std::size_t i = *calls_[c].split;
     const std::int64_t begin = clock_ ? clock_->now() : 0;

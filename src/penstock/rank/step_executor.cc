@@ -194,8 +194,8 @@ void StepExecutor::perform(const Instruction& instruction) {
   switch (instruction.op()) {
     case Op::forward: break;
     case Op::backward:
-    case Op::input_grad: backward(stage(instruction.stage()), instruction); return send_completed(instruction);
-    case Op::weight_grad: weight_grad(stage(instruction.stage()), instruction); return send_completed(instruction);
+    case Op::input_grad:
+    case Op::weight_grad: return add_gradients(stage(instruction.stage()), instruction);
     case Op::send_forward:
     case Op::send_backward: return messages_.send(instruction);
     case Op::reduce: return parts_.reducer.reduce(stage(instruction.stage()), parts_.updater.needed_rows());
@@ -293,12 +293,18 @@ void StepExecutor::backward(Stage& stage, const Instruction& instruction) {
 }
 
 // Gradients travel to other ranks while this one goes on, and its REDUCE finds theirs.
-void StepExecutor::send_completed(const Instruction& instruction) {
+void StepExecutor::add_gradients(Stage& stage, const Instruction& instruction) {
   const Schedule& schedule = compiled().schedule;
-  if (!schedule.completes_gradients(instruction)) return;
   const Order& order = schedule.orders[own_list()];
-  const Instruction reduce = Instruction::step_wide(Op::reduce, instruction.stage());
-  if (std::find(order.rbegin(), order.rend(), reduce) != order.rend()) parts_.reducer.send(stage(instruction.stage()));
+  const Instruction reduce = Instruction::step_wide(Op::reduce, stage.id());
+  const bool are_sent =
+      schedule.completes_gradients(instruction) && std::find(order.rbegin(), order.rend(), reduce) != order.rend();
+  if (are_sent) parts_.reducer.send_as_completed(stage);
+  if (instruction.op() == Op::weight_grad)
+    weight_grad(stage, instruction);
+  else
+    backward(stage, instruction);
+  if (are_sent) parts_.reducer.send(stage);
 }
 
 void StepExecutor::weight_grad(Stage& stage, const Instruction& instruction) {

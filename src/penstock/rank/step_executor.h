@@ -141,10 +141,10 @@ class StepExecutor {
   const CompiledSchedule& compiled() const { return job_->schedule_of(parts_.placement.replica()); }
   /// The number of this rank's lists in a compiled schedule.
   std::size_t own_list() const { return parts_.placement.rank().index(); }
+  /// B, I or W. If it completes the gradients of `stage`, and the job reduces them, sends them.
+  void add_gradients(Stage& stage, const Instruction& instruction);
   void backward(Stage& stage, const Instruction& instruction);
   void weight_grad(Stage& stage, const Instruction& instruction);
-  /// Sends the gradients of a stage that `instruction` completes, if the job reduces them.
-  void send_completed(const Instruction& instruction);
   SequenceMemory* memory_of(const Stage& stage, MicroBatch micro_batch);
   /// Null in steps whose allocations are not observed, and in those whose bytes are not counted.
   HeldBytes* observed_bytes() const;
