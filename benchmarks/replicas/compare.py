@@ -2,11 +2,13 @@
 """Replicas: the share of a step spent on their gradients, and steps beside DistributedDataParallel.
 
     compare.py share PROGRAM... [--launch "mpirun -n 8 ..."] [--rounds N]    d = 4, p = 2, several builds interleaved
-    compare.py ddp PROGRAM [--python PYTHON] [--rounds N]                    d = 4, p = 1
+    compare.py ddp PROGRAM [--python PYTHON] [--rounds N]                    d = 4, p = 1, one host
+    compare.py hosts PROGRAM... [--rate RATE] [--python PYTHON] [--rounds N] d = 2, p = 1, a host each
 
 PROGRAM is a penstock, PYTHON one with torch. Prints tables in Markdown.
 """
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -15,9 +17,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.dont_write_bytecode = True
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "reliability"))
+from two_hosts import TwoHosts, enter_own_network, why_not
+
 REPLICAS = 4
 WIDTHS = [784] + 8 * [1024] + [10]
-MLP = ["--hidden", "1024x8", "--batch-size", "128", "--replicas", str(REPLICAS), "--threads", "1", "--json", "-"]
+MLP = ["--hidden", "1024x8", "--batch-size", "128", "--threads", "1", "--json", "-"]
+ONE_STAGE = ["--stages", "1", "--micro-batches", "1", "--steps", "10", "--warm-up", "2"]
+DDP = str(Path(__file__).with_name("ddp.py"))
 VARIANTS = {"": [], "--zero 1": ["--zero", "1"]}
 
 
@@ -30,7 +38,7 @@ def run(command, **how):
 
 def bench(program, flags, launch=()):
     """Median ms of a step, and the share of all ranks' time in REDUCE and NORM (column sync) and in STEP (update)."""
-    done = run([*launch, program, "bench", "step", *MLP, *flags])
+    done = run([*launch, program, "bench", "step", *MLP, "--replicas", str(REPLICAS), *flags])
     result = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
     lines = [line.split() for line in done.stderr.splitlines()]
     head = next(words for words in lines if words[:2] == ["rank", "stages"])
@@ -64,17 +72,34 @@ def share(arguments):
 
 
 def ddp(arguments):
-    script = str(Path(__file__).with_name("ddp.py"))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    times = {"DistributedDataParallel, 4 processes": [], "threads": [], "Gloo, 4 processes": []}
-    flags = ["--stages", "1", "--micro-batches", "1", "--steps", "10", "--warm-up", "2"]
+    """Processes of torchrun have one thread of OpenMP, as ranks have."""
     torchrun = [arguments.python, "-m", "torch.distributed.run", "--nproc-per-node", str(REPLICAS)]
+    mpirun = ["mpirun", "-n", str(REPLICAS), "--oversubscribe", "--bind-to", "none"]
+    times = {"DistributedDataParallel, Gloo": [], "threads": [], "MPI": [], "Gloo": []}
     for _ in range(arguments.rounds):
-        torch = run([*torchrun, script], env=environment).stdout.split()
-        times["DistributedDataParallel, 4 processes"].append(float(torch[-1]))
-        times["threads"].append(bench(arguments.programs[0], flags)[0])
-        gloo = [*torchrun, "--no-python"]
-        times["Gloo, 4 processes"].append(bench(arguments.programs[0], flags, gloo)[0])
+        torch = run([*torchrun, DDP], env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout.split()
+        times["DistributedDataParallel, Gloo"].append(float(torch[-1]))
+        for name, launch in (("threads", ()), ("MPI", mpirun), ("Gloo", [*torchrun, "--no-python"])):
+            times[name].append(bench(arguments.programs[0], ONE_STAGE, launch)[0])
+    print_times(times)
+
+
+def hosts(arguments):
+    if reason := why_not():
+        sys.exit(reason)
+    times = {"DistributedDataParallel": [], **{program: [] for program in arguments.programs}}
+    with contextlib.closing(TwoHosts(arguments.rate)) as both:
+        for _ in range(arguments.rounds):
+            said = both.run([[arguments.python, DDP]] * 2, {"OMP_NUM_THREADS": "1"})
+            times["DistributedDataParallel"].append(float(said.split()[-1]))
+            for program in arguments.programs:
+                said = both.run([[program, "bench", "step", *MLP, "--replicas", "2", *ONE_STAGE]] * 2, {})
+                result = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+                times[program].append(result["median_ms"])
+    print_times(times)
+
+
+def print_times(times):
     print("| program | ms per step |\n| --- | ---: |")
     for name, all_of in times.items():
         print(f"| {name} | {statistics.median(all_of):.0f} |")
@@ -82,13 +107,16 @@ def ddp(arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["share", "ddp"])
+    parser.add_argument("what", choices=["share", "ddp", "hosts"])
     parser.add_argument("programs", nargs="+", metavar="PROGRAM")
     parser.add_argument("--launch", default="")
     parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--rate", default="1gbit", help="of the wire, as tc writes it")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    {"share": share, "ddp": ddp}[arguments.what](arguments)
+    {"share": share, "ddp": ddp, "hosts": hosts}[arguments.what](arguments)
 
 
-main()
+if __name__ == "__main__":
+    enter_own_network()
+    main()

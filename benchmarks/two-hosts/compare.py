@@ -5,8 +5,8 @@
 Runs with a Python that imports torch.
 """
 import argparse
+import contextlib
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -18,12 +18,11 @@ sys.dont_write_bytecode = True
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks" / "vs-torch-pipelining"), str(ROOT / "tests" / "reliability")]
 from figures import drift
-from two_hosts import ADDRESSES, DEVICES, NAMES, TwoHosts, enter_own_network, why_not
+from two_hosts import TwoHosts, enter_own_network, why_not
 from workloads import WORKLOADS, Workload
 
 TORCH_RANK = ROOT / "benchmarks" / "vs-torch-pipelining" / "torch_rank.py"
 BINARY = ROOT / "build" / "release" / "bin" / "penstock"
-LONGEST_S = 1800
 
 
 @dataclass
@@ -50,23 +49,10 @@ HEADING = ("| workload | rate | predicted ms | Penstock ms | error | torch ms | 
            "| --- | --- | --- | --- | --- | --- | --- | --- |")
 
 
-def on_both(hosts: TwoHosts, commands: list[list[str]], environment: dict[str, str]) -> str:
+def run(hosts: TwoHosts, commands: list[list[str]]) -> str:
     """Runs a command on each host, and returns what they print."""
-    runs = []
     with tempfile.TemporaryDirectory() as cache:
-        for rank, (name, command) in enumerate(zip(NAMES, commands, strict=True)):
-            own = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": ADDRESSES["a"], "MASTER_PORT": "29500",
-                   "GLOO_SOCKET_IFNAME": DEVICES[name], "XDG_CACHE_HOME": cache}
-            # So that none goes on where this program is killed.
-            bound = ["setpriv", "--pdeathsig", "KILL", *hosts.command(name, command)]
-            runs.append(subprocess.Popen(bound, text=True, stdin=subprocess.DEVNULL,
-                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                         env={**os.environ, **hosts.environment(name), **own, **environment}))
-        said = [run.communicate(timeout=LONGEST_S) for run in runs]
-    for run, (_, errors) in zip(runs, said, strict=True):
-        if run.returncode != 0:
-            raise SystemExit(f"{' '.join(run.args)}\nended with {run.returncode}:\n{errors[-3000:]}")
-    return "".join(out for out, _ in said)
+        return hosts.run(commands, {"XDG_CACHE_HOME": cache})
 
 
 def result_in(text: str) -> dict:
@@ -85,15 +71,15 @@ def measure(point: Point, hosts: TwoHosts, folder: Path, flags: argparse.Namespa
     profile = [flags.penstock, "plan", "--profile", *workload.network, "--batch-size", str(workload.batch_size),
                "--micro-batches", str(workload.micro_batches), "--stages", "2", "--schedules", "1f1b", "--costs-file",
                str(folder / "costs"), "--output", str(plan)]
-    on_both(hosts, [profile, profile], {})
+    run(hosts, [profile, profile])
     point.predicted_ms.append(json.loads(plan.read_text())["prediction"]["makespan"])
     without_m = [*workload.network, "--batch-size", str(workload.batch_size), "--lr", str(workload.learning_rate)]
     steps = [flags.penstock, "bench", "step", *without_m, "--plan", str(plan), *amount, "--json", "-"]
-    ours = result_in(on_both(hosts, [steps, steps], {}))
+    ours = result_in(run(hosts, [steps, steps]))
     meeting.unlink(missing_ok=True)
-    theirs = result_in(on_both(hosts, [[sys.executable, str(TORCH_RANK), workload.name, "--schedules", "1F1B",
-                                        "--micro-batches", str(workload.micro_batches), "--start", str(start), *amount,
-                                        "--rank", str(rank), "--meeting", str(meeting)] for rank in (0, 1)], {}))
+    theirs = result_in(run(hosts, [[sys.executable, str(TORCH_RANK), workload.name, "--schedules", "1F1B",
+                                    "--micro-batches", str(workload.micro_batches), "--start", str(start), *amount,
+                                    "--rank", str(rank), "--meeting", str(meeting)] for rank in (0, 1)]))
     point.penstock_ms.append(ours["step_ms"])
     point.torch_ms.append(theirs["step_ms"])
     point.drifts.append(drift(ours["losses"], theirs["losses"]))
@@ -117,7 +103,7 @@ def main() -> None:
     points = [Point(WORKLOADS[name], rate) for name in flags.workloads.split(",") for rate in flags.rates.split(",")]
     with tempfile.TemporaryDirectory() as folder:
         for point in points:
-            with TwoHosts(point.rate) as hosts:
+            with contextlib.closing(TwoHosts(point.rate)) as hosts:
                 for _ in range(flags.rounds):
                     measure(point, hosts, Path(folder), flags)
     print("", HEADING, *(point.row() for point in points), sep="\n")

@@ -16,6 +16,7 @@ import time
 NAMES = ("a", "b")
 ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2"}
 DEVICES = {"a": "wire-a", "b": "wire-b"}
+LONGEST_S = 1800  # of a run
 
 
 def bytes_per_ms(rate):
@@ -95,6 +96,24 @@ class TwoHosts:
     def command(self, name, command):
         """`command` on a host."""
         return ["nsenter", "--target", str(self._holders[name].pid), "--net", "--uts", *command]
+
+    def run(self, commands, environment):
+        """Runs a command on each host, as the processes of one job that meet at host `a`, and returns what they print.
+        Exits if one fails."""
+        runs = []
+        for rank, (name, command) in enumerate(zip(NAMES, commands, strict=True)):
+            own = {"RANK": str(rank), "WORLD_SIZE": str(len(NAMES)), "MASTER_ADDR": ADDRESSES["a"],
+                   "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": DEVICES[name]}
+            # So that none goes on when this program is killed.
+            bound = ["setpriv", "--pdeathsig", "KILL", *self.command(name, command)]
+            runs.append(subprocess.Popen(bound, text=True, stdin=subprocess.DEVNULL,
+                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                         env={**os.environ, **self.environment(name), **own, **environment}))
+        said = [run.communicate(timeout=LONGEST_S) for run in runs]
+        for run, (_, errors) in zip(runs, said, strict=True):
+            if run.returncode != 0:
+                raise SystemExit(f"{' '.join(run.args)}\nended with {run.returncode}:\n{errors[-3000:]}")
+        return "".join(out for out, _ in said)
 
     def processes(self, name):
         """The living processes on a host."""
