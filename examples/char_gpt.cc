@@ -65,7 +65,11 @@ int main(int argc, char** argv) try {
   std::vector<ps::Tokens> prompts;
   for (const char* prompt : {"ROMEO:", "JULIET:\nO ", "KING RICHARD III:", "\n"})
     prompts.push_back(text.vocabulary.encode(prompt));
-  ps::Generator generator(pipeline, {.tokens = 300, .context = 64, .sampling = {.temperature = 0.8}, .seed = 1});
+  ps::Generator generator(pipeline, {.tokens = 300,
+                                     .context = 64,
+                                     .at_context_end = ps::ContextEnd::restart,
+                                     .sampling = {.temperature = 0.8},
+                                     .seed = 1});
   const ps::Generated written = generator.generate(prompts);
   if (!world.is_main()) return 0;
   for (const ps::Tokens& sequence : written.sequences)

@@ -49,7 +49,6 @@ std::int64_t equal_tokens(Pipeline& pipeline, const torch::Tensor& wanted, std::
   }
   Generator generator(pipeline, {.tokens = wanted.size(1) - length,
                                  .context = wanted.size(1),
-                                 .at_context_end = ContextEnd::stop,
                                  .sampling = {.temperature = 0}});
   const Generated generated = generator.generate(prompts);
   std::int64_t equal = 0;

@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
     for (int i = 0; i < 20; ++i) pipeline.infer(tokens, {.broadcast = true});  // the result is never read
 
     const std::vector<Tokens> prompts{{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10, 0, 1}, {3, 3}, {9, 1}};
-    Generator generator(pipeline, {.tokens = 25, .context = 12, .seed = 3});
+    Generator generator(pipeline, {.tokens = 25, .context = 12, .at_context_end = ContextEnd::restart, .seed = 3});
     const Generated generated = generator.generate(prompts);
     for (const Tokens& sequence : generated.sequences) {
       std::string text;

@@ -63,7 +63,8 @@ TEST(Generator, equals_generation_without_sessions) {
 }
 
 TEST(Generator, is_equal_for_every_number_of_stages_and_replicas) {
-  const GenerateOptions options{.tokens = 30, .context = 12, .seed = 5};  // exceeds the context several times
+  // Exceeds the context several times.
+  const GenerateOptions options{.tokens = 30, .context = 12, .at_context_end = ContextEnd::restart, .seed = 5};
   const Generated alone = run({.world = {.stages = 1}}, options);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     ASSERT_EQ(alone.sequences[i].size(), prompts[i].size() + 30);
@@ -88,7 +89,8 @@ TEST(Generator, refuses_invalid_arguments) {
   EXPECT_TRUE(says(refusal({.tokens = -1}, prompts), "generate -1 tokens"));
   EXPECT_TRUE(says(refusal({.context = 1}, prompts), "a context of 1"));
   EXPECT_TRUE(says(refusal({.sampling = {.temperature = -1}}, prompts), "a temperature of -1"));
-  EXPECT_TRUE(says(refusal({.context = 7, .at_context_end = ContextEnd::stop}, prompts), "prompt of 8 tokens", "is 7"));
+  EXPECT_TRUE(says(refusal({.context = 7}, prompts), "prompt of 8 tokens", "is 7"));
+  EXPECT_TRUE(says(refusal({.seeds = {1, 2}}, prompts), "2 seeds for 5 prompts"));
   EXPECT_EQ(run({.world = {.stages = 1}}, {.tokens = 0, .context = 12}).sequences, prompts);
 }
 
@@ -125,11 +127,24 @@ TEST(Generator, ends_sequences_at_stop_tokens_by_the_caller_and_at_the_context) 
 
   GenerateOptions bounded = plain;
   bounded.context = 10;
-  bounded.at_context_end = ContextEnd::stop;
   const Generated at_end = run({.world = {.stages = 2}, .model = large}, bounded);
   EXPECT_EQ(at_end.sequences[2], Tokens(whole.sequences[2].begin(), whole.sequences[2].begin() + 10));
   EXPECT_EQ(at_end.ends[2], SequenceEnd::context);
   EXPECT_EQ(at_end.ends[1], SequenceEnd::length);
+}
+
+TEST(Generator, draws_by_the_seed_of_each_prompt) {
+  GenerateOptions options{.tokens = 4, .context = 12, .seed = 5};
+  const Job one_session{.world = {.stages = 2}, .micro_batches = 1};
+  const auto texts = [&](const std::vector<Tokens>& from, const std::vector<std::uint64_t>& seeds) {
+    options.seeds = seeds;
+    return run(one_session, options, from).sequences;
+  };
+  const Tokens prompt = prompts[0];
+  const std::vector<Tokens> three = texts({prompt, prompt, prompt}, {7, 8, 7});
+  EXPECT_EQ(three[0], three[2]);
+  EXPECT_NE(three[0], three[1]);
+  EXPECT_EQ(texts({prompt, prompt, prompt}, {8, 7, 9})[1], three[0]) << "the place among the prompts counts";
 }
 
 /// A Gpt that counts the positions that it computes.

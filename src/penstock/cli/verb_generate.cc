@@ -96,6 +96,14 @@ std::optional<std::string> next_line(const World& world, std::uint64_t turn) {
   return told.substr(1);
 }
 
+GenerateOptions options_of(const GenerateFlags& flags, const Tokenizer& tokenizer) {
+  return {.tokens = flags.tokens,
+          .context = context_of(flags.job.network),
+          .sampling = flags.sampling,
+          .seed = flags.job.pipeline.seed,
+          .stop_tokens = tokenizer.stop_ids()};
+}
+
 /// Continues texts, and shows them on the main process while they grow.
 class Writer {
  public:
@@ -103,16 +111,7 @@ class Writer {
       : flags_(flags),
         tokenizer_(tokenizer),
         is_shown_(pipeline.world().is_main() && flags.json != "-"),
-        generator_(pipeline, {.tokens = flags.tokens,
-                              .context = context_of(flags.job.network),
-                              .at_context_end = ContextEnd::stop,
-                              .sampling = flags.sampling,
-                              .seed = flags.job.pipeline.seed,
-                              .stop_tokens = tokenizer.stop_ids(),
-                              .on_token = [this](std::size_t prompt, std::int64_t token) {
-                                show(streams_[prompt].add(token));
-                                return streams_[prompt].is_stopped();
-                              }}) {}
+        generator_(pipeline, watched(options_of(flags, tokenizer))) {}
 
   /// The continuations of `prompts`. A single one is shown while it grows, several one after the other at the end.
   std::vector<std::string> write(const std::vector<Tokens>& prompts) {
@@ -145,6 +144,13 @@ class Writer {
   }
 
  private:
+  GenerateOptions watched(GenerateOptions options) {
+    options.on_token = [this](std::size_t prompt, std::int64_t token) {
+      show(streams_[prompt].add(token));
+      return streams_[prompt].is_stopped();
+    };
+    return options;
+  }
   void show(const std::string& text) const {
     if (is_shown_ && streams_.size() == 1) std::cout << text << std::flush;
   }
@@ -186,13 +192,15 @@ int generate(GenerateFlags flags) {
   const hf::Config config = hf::read_config(directory);
   tokenizer->require_fits(config.vocabulary);
   if (flags.chat && !flags.raw) (void)render_chat(*tokenizer, {{"user", "?"}});  // throws for an unknown template
-  std::vector<Tokens> prompts;  // a chat encodes each message in its turn
-  if (!flags.chat)
-    for (const std::string& prompt : flags.prompts) prompts.push_back(tokenizer->encode(prompt));
 
   ModelFlags& network = flags.job.network;
   const auto sample = [&, trained = network] { return random_batch(trained, sessions, flags.job.pipeline.seed); };
   if (!network.context) network.context = config.context;
+  std::vector<Tokens> prompts;  // a chat encodes each message in its turn
+  if (!flags.chat) {
+    for (const std::string& prompt : flags.prompts) prompts.push_back(tokenizer->encode(prompt));
+    penstock::check(options_of(flags, *tokenizer), prompts);  // before ranks start
+  }
   Job job(flags.job, Use::forward);
   const auto pipeline = job.make_pipeline({.sample = sample});
   const World& world = job.world();

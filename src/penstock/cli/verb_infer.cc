@@ -168,6 +168,7 @@ void infer_text(Pipeline& pipeline, const InferFlags& flags, const std::vector<T
                 const Vocabulary& vocabulary, Report& report) {
   Generator generator(pipeline, {.tokens = *flags.generate,
                                  .context = gpt_options(flags.job.network).context,
+                                 .at_context_end = ContextEnd::restart,
                                  .sampling = {.temperature = flags.temperature, .top_k = flags.top_k},
                                  .seed = flags.job.pipeline.seed});
   const Generated generated = generator.generate(prompts);

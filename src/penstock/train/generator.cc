@@ -102,9 +102,9 @@ class Generator::Batch {
       return;
     }
     const std::size_t prompt = first_prompt_ + i;
-    const double number =
-        uniform_number({.seed = options_.seed, .prompt = prompt, .position = static_cast<std::uint64_t>(known_)});
-    const std::int64_t token = sample_token(logits, options_.sampling, number, row.tokens);
+    TokenPlace place{.seed = options_.seed, .prompt = prompt, .position = static_cast<std::uint64_t>(known_)};
+    if (!options_.seeds.empty()) place = {.seed = options_.seeds[prompt], .prompt = 0, .position = place.position};
+    const std::int64_t token = sample_token(logits, options_.sampling, uniform_number(place), row.tokens);
     row.tokens.push_back(token);
     const bool is_stopped = options_.on_token && options_.on_token(prompt, token);
     if (std::find(options_.stop_tokens.begin(), options_.stop_tokens.end(), token) != options_.stop_tokens.end())
@@ -139,23 +139,25 @@ class Generator::Batch {
   std::optional<InferResult> result_;
 };
 
-Generator::Generator(Pipeline& pipeline, GenerateOptions options) : pipeline_(pipeline), options_(std::move(options)) {
-  require<ConfigError>(options_.tokens >= 0, "generate ", options_.tokens, " tokens: pass 0 or more");
-  require<ConfigError>(options_.context >= 2, "a context of ", options_.context, " tokens: generation needs 2 or more");
-  penstock::check(options_.sampling);
-}
-
-Generator::~Generator() = default;
-
-void Generator::check(const std::vector<Tokens>& prompts) const {
+void check(const GenerateOptions& options, const std::vector<Tokens>& prompts) {
+  require<ConfigError>(options.tokens >= 0, "generate ", options.tokens, " tokens: pass 0 or more");
+  require<ConfigError>(options.context >= 2, "a context of ", options.context, " tokens: generation needs 2 or more");
+  check(options.sampling);
   require<ConfigError>(!prompts.empty(), "nothing to continue: pass at least one prompt");
+  require<ConfigError>(options.seeds.empty() || options.seeds.size() == prompts.size(), options.seeds.size(),
+                       " seeds for ", prompts.size(), " prompts: pass one for each, or none");
   for (const Tokens& prompt : prompts) {
     require<ConfigError>(!prompt.empty(), "an empty prompt: pass at least one token to start with");
-    require<ConfigError>(options_.at_context_end == ContextEnd::restart || size_of(prompt) <= options_.context,
-                         "a prompt of ", size_of(prompt), " tokens, but the model's context is ", options_.context,
+    require<ConfigError>(options.at_context_end == ContextEnd::restart || size_of(prompt) <= options.context,
+                         "a prompt of ", size_of(prompt), " tokens, but the model's context is ", options.context,
                          ": pass a shorter one");
   }
 }
+
+Generator::Generator(Pipeline& pipeline, GenerateOptions options)
+    : pipeline_(pipeline), options_(std::move(options)) {}
+
+Generator::~Generator() = default;
 
 void Generator::distribute(const std::vector<Tokens>& prompts) {
   const auto count = static_cast<std::int64_t>(prompts.size());
@@ -171,7 +173,7 @@ void Generator::distribute(const std::vector<Tokens>& prompts) {
 }
 
 Generated Generator::generate(const std::vector<Tokens>& prompts) {
-  check(prompts);
+  check(options_, prompts);
   const std::int64_t begin = now_ns();
   distribute(prompts);
   const auto submit = [](const auto& batch) {

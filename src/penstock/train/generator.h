@@ -23,14 +23,21 @@ enum class SequenceEnd { length, stop_token, stopped, context };
 struct GenerateOptions {
   std::int64_t tokens = 100;  // to generate after each prompt, at most
   std::int64_t context = 64;  // longest sequence that the model takes, at least 2
-  ContextEnd at_context_end = ContextEnd::restart;
+  ContextEnd at_context_end = ContextEnd::stop;
   SamplingOptions sampling = {};
-  std::uint64_t seed = 0;   // of the sampling
+  std::uint64_t seed = 0;  // of the sampling
+  /// One for each prompt, in place of `seed` and the prompt's number, so that a text does not depend on which other
+  /// prompts are continued with it; empty: none.
+  std::vector<std::uint64_t> seeds = {};
   Tokens stop_tokens = {};  // a sequence ends with the first of these; it contains that token
   /// Called for every token as soon as it is drawn, with the number of its prompt; true ends that sequence: for
   /// streams of text and for stop strings. Under MPI every process calls it, and must get the same result.
   std::function<bool(std::size_t prompt, std::int64_t token)> on_token = nullptr;
 };
+
+/// Throws ConfigError for options out of range, no prompts, an empty prompt, a prompt that exceeds the context under
+/// ContextEnd::stop, and another number of seeds than prompts.
+void check(const GenerateOptions& options, const std::vector<Tokens>& prompts);
 
 struct Generated {
   std::vector<Tokens> sequences;  // each prompt followed by its continuation, in the order of the prompts
@@ -56,20 +63,17 @@ struct Generated {
 /// thread that uses the pipeline, which outlives it.
 class Generator {
  public:
-  /// Throws ConfigError for invalid options.
   Generator(Pipeline& pipeline, GenerateOptions options);
   ~Generator();
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
 
-  /// Continues `prompts`, of any lengths. Collective. Throws ConfigError for no prompts, an empty prompt, and a prompt
-  /// that exceeds the context under ContextEnd::stop.
+  /// Continues `prompts`, of any lengths. Collective. Throws as check().
   Generated generate(const std::vector<Tokens>& prompts);
 
  private:
   class Batch;
 
-  void check(const std::vector<Tokens>& prompts) const;
   void distribute(const std::vector<Tokens>& prompts);
 
   Pipeline& pipeline_;
