@@ -1,18 +1,22 @@
 """Trainings of processes on two hosts, which a wire joins: the bits are those of threads on one host, the profile
 measures the wire, a wire that is cut ends all ranks in time, and a restarted job goes on with the same bits when the
-wire is back.
+wire is back, or when a host's processes were killed while adapters of a language model were trained.
 
 Usage: two_hosts_test.py PENSTOCK DATA [MPIRUN] [--bound SECONDS]
 
-Skipped (exit code 77) where two_hosts.py cannot make hosts; parts are skipped without mpirun, or without a Python that
-imports torch, which has torchrun (tests/support/torch_python.py).
+Skipped (exit code 77) where two_hosts.py cannot make hosts; parts are skipped without mpirun, without a Python that
+imports torch, which has torchrun (tests/support/torch_python.py), or without SmolLM2 (tools/fetch_smollm2.py).
 The bound (default: 30) is the time from the cut to the end of the last rank beyond the deadline. It is long because a
 machine that also has other work says nothing about times.
 """
+import array
 import json
 import os
+import random
+import signal
 import sys
 import time
+import unittest
 
 import training_runs
 import two_hosts
@@ -20,7 +24,7 @@ from training_runs import TrainingRuns, contents, is_rank, newest_of, of_mpi, st
 from two_hosts import ADDRESSES, NAMES, TwoHosts
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from torch_python import NONE, torch_python
+from torch_python import NONE, SMOLLM2, torch_python
 
 SKIPPED = 77
 BOUND_S = 30.0
@@ -79,6 +83,12 @@ class TwoHostsRuns(TrainingRuns):
     def training(self, stages, *flags):
         return self.arguments("--stages", str(stages), "--hidden", "24,20,16,12", "--steps", "12", "--log-every", "1",
                               "--deadline", "60", *flags)
+
+    def wait_for(self, condition, *runs, seconds=training_runs.WATCHDOG_S):
+        end = time.monotonic() + seconds
+        while not condition():
+            self.assertLess(time.monotonic(), end, [run.text() for run in runs])
+            time.sleep(0.02)
 
     def weights(self, name):
         with open(self.path(name), "rb") as file:
@@ -156,12 +166,6 @@ class CutWire(TwoHostsRuns):
     def endless(self, *flags):
         return self.arguments("--steps", "100000000", "--log-every", "1", "--deadline", str(DEADLINE_S), *flags)
 
-    def wait_for(self, condition, *runs, seconds=training_runs.WATCHDOG_S):
-        end = time.monotonic() + seconds
-        while not condition():
-            self.assertLess(time.monotonic(), end, [run.text() for run in runs])
-            time.sleep(0.02)
-
     def test_all_ranks_end(self):
         hosts = self.hosts("1gbit")
         ranks = self.ranks_of(hosts, 4, self.endless("--stages", "4", "--hidden", "24,20,16,12"))
@@ -217,6 +221,55 @@ class CutWire(TwoHostsRuns):
         for agent in agents:
             self.assertEqual(agent.wait(), 0, [each.text() for each in agents])
         self.assertEqual(contents(run), contents(self.path("undisturbed")))
+
+
+class KilledFineTuning(TwoHostsRuns):
+    def tiny_model(self):
+        """The directory of a Llama model without weights, and a file of tokens as nanoGPT writes it."""
+        directory, tokens = self.path("tiny"), self.path("tokens.bin")
+        os.mkdir(directory)
+        with open(os.path.join(directory, "config.json"), "w") as file:
+            json.dump({"architectures": ["LlamaForCausalLM"], "vocab_size": 61, "hidden_size": 32,
+                       "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+                       "intermediate_size": 48, "max_position_embeddings": 32, "tie_word_embeddings": True}, file)
+        with open(tokens, "wb") as file:
+            array.array("H", random.Random(1).choices(range(61), k=2000)).tofile(file)
+        return directory, tokens
+
+    def expect_bits_of_the_undisturbed_run(self, model, tokens, *flags):
+        steps = int(flags[flags.index("--steps") + 1])
+        training = ["train", "--model", "hf:" + model, "--data", tokens, "--stages", "2", "--lora", "4",
+                    "--lora-targets", "q,k,v,o", "--trained-only", "--optimizer", "adamw", "--lr", "1e-3",
+                    "--batch-size", "4", "--log-every", "1", "--deadline", "60", *flags]
+        self.finished(*training, "--checkpoint", self.fresh("undisturbed"))
+        hosts, run = self.hosts(), self.fresh("run")
+        resuming = [*training, "--checkpoint", run, "--resume", "auto"]
+        ranks = self.ranks_of(hosts, 2, resuming)
+        self.wait_for(lambda: newest_of(run), *ranks)
+        for process in filter(is_rank, hosts.processes("b")):
+            os.kill(process, signal.SIGKILL)
+        self.assertEqual([rank.wait() for rank in ranks], [1, -signal.SIGKILL], ranks[0].text())
+        killed_after = step_of(newest_of(run))
+        self.assertLess(killed_after, steps)
+        ranks = self.ranks_of(hosts, 2, resuming)
+        self.assertEqual(len(self.end_of(ranks)), steps - killed_after)
+        resumed = contents(run)
+        self.assertEqual(resumed["step"], steps)
+        self.assertTrue(all(".lora_" in name for _, name in resumed["tensors"]), resumed["tensors"])
+        self.assertEqual(resumed, contents(self.path("undisturbed")))
+
+    def test_adapters_of_a_tiny_model(self):
+        model, tokens = self.tiny_model()
+        self.expect_bits_of_the_undisturbed_run(model, tokens, "--init", "random", "--context", "16", "--steps", "400",
+                                                "--checkpoint-every", "20steps")
+
+    @unittest.skipUnless(os.path.exists(SMOLLM2), "no SmolLM2: see the test hf.packages")
+    def test_adapters_of_smollm2(self):
+        tokens = self.path("play.tokens")
+        self.finished("tokenize", "--model", "hf:" + SMOLLM2, "--output", tokens,
+                      os.path.join(training_runs.DATA, "text", "tinyshakespeare.txt"))
+        self.expect_bits_of_the_undisturbed_run(os.path.abspath(SMOLLM2), tokens, "--context", "32", "--steps", "12",
+                                                "--checkpoint-every", "3steps")
 
 
 if __name__ == "__main__":
