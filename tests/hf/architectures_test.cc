@@ -96,6 +96,9 @@ TEST(HfArchitectures, continue_a_sequence_piece_by_piece) {
       at += length;
     }
     EXPECT_TRUE(torch::allclose(torch::cat(pieces, 1), whole, 1e-4, 1e-5)) << name;
+    const InferenceSession other(pipeline);
+    const torch::Tensor last = pipeline.infer(tokens, {.session = other, .last_position = true}).output();
+    EXPECT_TRUE(torch::allclose(last, whole.narrow(1, 15, 1), 1e-4, 1e-5)) << name << " " << last.sizes();
   }
 }
 

@@ -5,6 +5,7 @@ Usage: directory_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py. Skipped wi
 hf.packages installs; a part also without SmolLM2, which it fetches.
 """
 
+import array
 import glob
 import json
 import os
@@ -156,6 +157,20 @@ class Directories(ProgramRuns):
             (["--lora", "8"], f"adapters of {rank_4}, but the flags ask for rank 8, "),
             (["--adapter", "adapter"], "both say with which adapters the training begins"))
 
+    def test_documents_and_partitions_have_names(self):
+        lines = [json.dumps({"text": chr(ord("a") + i % 26) * (5 + i % 17)}) + "\n" for i in range(300)]
+        self.write("documents.jsonl", "".join(lines))
+        self.output_of("tokenize", "--model", "hf:tiny", "--output", "documents.tokens", "documents.jsonl")
+        evaluate = ["evaluate", "--model", "hf:tiny", "--data", "documents.tokens", "--context", "32", "--batch-size",
+                    "4"]
+        apart = self.output_of(*evaluate, "--separate-documents")
+        self.assertNotEqual(apart, self.output_of(*evaluate))
+        self.assertEqual(apart, self.output_of(*evaluate, "--separate-documents", "--stages", "2", "--partition",
+                                               "model.layers.1"))
+        _, _, err = self.run_program("train", *DATA, "--model", "hf:tiny", "--steps", "1", "--stages", "2",
+                                     "--partition", "model.layers.2")
+        self.assertIn("stage 0: check_tokens, model.embed_tokens, model.layers.0-1\n", err)
+
     def test_bad_adapters_are_one_line(self):
         train = ["train", *DATA, "--steps", "1", "--checkpoint", "run"]
         self.assert_refused(
@@ -202,6 +217,17 @@ class Directories(ProgramRuns):
 
     def test_bad_input_is_one_line(self):
         evaluate = ["evaluate", *DATA, "--model", "hf:tiny"]
+        self.assertEqual(self.complaint_of("generate", "--model", "hf:tiny", "--prompt", 65 * "x"),
+                         "a prompt of 65 tokens, but the model's context is 64: pass a shorter one")
+        with open(self.path("other.bin"), "wb") as file:
+            array.array("H", [*range(256), 256, *range(256)]).tofile(file)
+        for verb in ("evaluate", "train"):
+            self.assertIn("other.bin: token 256 is 256, ",
+                          self.complaint_of(verb, "--data", "other.bin", "--model", "hf:tiny"))
+        self.change_config(architectures=["BertModel"])
+        self.assertRegex(self.complaint_of(*evaluate),
+                         "names the architecture 'BertModel', .* GPT2LMHeadModel, .*, Qwen3ForCausalLM$")
+        self.change_config(architectures=["LlamaForCausalLM"])
         self.assertIn("--context 65, but the longest sequence of hf:tiny is 64 tokens",
                       self.complaint_of(*evaluate, "--context", "65"))
         self.change_config(intermediate_size=80)
