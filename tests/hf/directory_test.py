@@ -152,6 +152,8 @@ class Directories(ProgramRuns):
         self.assertEqual(resumed, expected)
         self.assertEqual(len([name for kind, name in expected if kind == "model"]), 3 * 2 * 2)
         self.assertTrue(all(".lora_" in name for _, name in expected), "frozen weights are stored or have a state")
+        self.output_of(*train, "--steps", "6", "--checkpoint", "begun", "--resume", "auto")
+        self.assertEqual(stored_tensors(self.path("begun", "step-00000006")), expected)
         self.assert_refused(
             ["train", "--resume", "run", "--steps", "7"],
             (["--lora", "8"], f"adapters of {rank_4}, but the flags ask for rank 8, "),

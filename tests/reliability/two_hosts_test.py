@@ -87,7 +87,8 @@ class TwoHostsRuns(TrainingRuns):
     def wait_for(self, condition, *runs, seconds=training_runs.WATCHDOG_S):
         end = time.monotonic() + seconds
         while not condition():
-            self.assertLess(time.monotonic(), end, [run.text() for run in runs])
+            self.assertTrue(any(run.process.poll() is None for run in runs) and time.monotonic() < end,
+                            [run.text() for run in runs])
             time.sleep(0.02)
 
     def weights(self, name):

@@ -160,7 +160,11 @@ void read_first_weights(const TrainFlags& flags, Pipeline& pipeline) {
   network.has_other_weights = false;
   const auto source = flags.weights.empty() ? hf_weights(network) : read_weights(flags.weights, network).tensors;
   if (!source) return;
-  for (auto& item : pipeline.local_state_dict()) take_value(item.value(), *source, item.key());
+  for (auto& item : pipeline.local_state_dict()) {
+    // Adapters that these weights do not have begin with their own initial values.
+    if (hf::is_lora(item.key()) && !source->read(item.key()).defined()) continue;
+    take_value(item.value(), *source, item.key());
+  }
   pipeline.sync_ties();
 }
 
