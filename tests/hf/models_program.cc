@@ -47,9 +47,8 @@ std::int64_t equal_tokens(Pipeline& pipeline, const torch::Tensor& wanted, std::
     const auto* begin = wanted[row].const_data_ptr<std::int64_t>();
     prompts.emplace_back(begin, begin + length);
   }
-  Generator generator(pipeline, {.tokens = wanted.size(1) - length,
-                                 .context = wanted.size(1),
-                                 .sampling = {.temperature = 0}});
+  Generator generator(pipeline,
+                      {.tokens = wanted.size(1) - length, .context = wanted.size(1), .sampling = {.temperature = 0}});
   const Generated generated = generator.generate(prompts);
   std::int64_t equal = 0;
   for (std::int64_t row = 0; row < wanted.size(0); ++row)

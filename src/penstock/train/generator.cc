@@ -154,8 +154,7 @@ void check(const GenerateOptions& options, const std::vector<Tokens>& prompts) {
   }
 }
 
-Generator::Generator(Pipeline& pipeline, GenerateOptions options)
-    : pipeline_(pipeline), options_(std::move(options)) {}
+Generator::Generator(Pipeline& pipeline, GenerateOptions options) : pipeline_(pipeline), options_(std::move(options)) {}
 
 Generator::~Generator() = default;
 
