@@ -16,7 +16,6 @@ import random
 import signal
 import sys
 import time
-import unittest
 
 import training_runs
 import two_hosts
@@ -28,6 +27,7 @@ from torch_python import NONE, SMOLLM2, torch_python
 
 SKIPPED = 77
 BOUND_S = 30.0
+WITH_SMOLLM2 = False
 DEADLINE_S = 3.0
 MEETING = {"MASTER_ADDR": ADDRESSES["a"], "MASTER_PORT": "29500"}
 
@@ -264,8 +264,9 @@ class KilledFineTuning(TwoHostsRuns):
         self.expect_bits_of_the_undisturbed_run(model, tokens, "--init", "random", "--context", "16", "--steps", "400",
                                                 "--checkpoint-every", "20steps")
 
-    @unittest.skipUnless(os.path.exists(SMOLLM2), "no SmolLM2: see the test hf.packages")
     def test_adapters_of_smollm2(self):
+        if not WITH_SMOLLM2:
+            self.skipTest("takes a minute: --smollm2")
         tokens = self.path("play.tokens")
         self.finished("tokenize", "--model", "hf:" + SMOLLM2, "--output", tokens,
                       os.path.join(training_runs.DATA, "text", "tinyshakespeare.txt"))
@@ -275,7 +276,7 @@ class KilledFineTuning(TwoHostsRuns):
 
 if __name__ == "__main__":
     two_hosts.enter_own_network()
-    (BOUND_S,) = training_runs.read_arguments(bound=BOUND_S)
+    BOUND_S, WITH_SMOLLM2 = training_runs.read_arguments(bound=BOUND_S, smollm2=WITH_SMOLLM2)
     if reason := two_hosts.why_not():
         print(reason)
         sys.exit(SKIPPED)
