@@ -21,7 +21,7 @@ sys.path[:0] = [str(HERE / "vs-torch-pipelining"), str(HERE / "smollm2")]
 import measure as smollm2
 from figures import Ratio, ratio
 from programs import Amount, Penstock, torch_pipeline
-from workloads import WORKLOADS, Workload
+from workloads import USUAL, WORKLOADS, Workload
 
 PAIRS = 5
 LEAST_RATIO = 0.97  # of the speeds of this build and the other one
@@ -174,7 +174,7 @@ def compare(flags: argparse.Namespace) -> tuple[list[str], bool]:
 
 
 def parse() -> argparse.Namespace:
-    known = [*WORKLOADS, "smollm2"]
+    known = [*USUAL, "smollm2"]
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--against", required=True, metavar="BUILD", help="the other build")
     parser.add_argument("--build", default=str(HERE.parent / "build" / "release"), metavar="BUILD", help="this build")

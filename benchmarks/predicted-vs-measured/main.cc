@@ -23,7 +23,7 @@ namespace {
 namespace ps = penstock;
 
 constexpr int ranks = 2;
-constexpr double median_bar = 0.05, worst_bar = 0.10, choice_bar = 0.03;
+constexpr double median_bar = 0.03, worst_bar = 0.08, choice_bar = 0.03;
 
 struct Workload {
   std::string title;
@@ -36,6 +36,17 @@ struct Workload {
 
 Workload workload_called(const std::string& name) {
   torch::manual_seed(0);
+  if (name.starts_with("hf:")) {
+    const std::string directory = name.substr(3);
+    const torch::Tensor tokens = torch::randint(0, ps::hf::read_config(directory).vocabulary, {4, 129}, torch::kInt64);
+    return {name + ", 4 x 128 tokens, m = 4",
+            [directory] { return ps::hf::load(directory); },
+            ps::next_token_loss,
+            tokens.narrow(1, 0, 128).contiguous(),
+            tokens.narrow(1, 1, 128).contiguous(),
+            4,
+            1e-5};
+  }
   const auto labels = [](std::int64_t samples) { return torch::randint(0, 10, {samples}, torch::kInt64); };
   if (name == "mlp")
     return {"MLP 784, 8 x 1024, 10, batch 128, m = 8",
@@ -77,8 +88,12 @@ struct Point {
   std::unique_ptr<ps::Pipeline> pipeline;
   std::vector<double> predicted, measured;  // ms
   std::string compared = {};                // of a choice of auto: what it measured, interleaved
+  bool has_fixed_kernels = false;           // not predicted: the costs are of tuned kernels
 
-  std::string name() const { return candidate.schedule + " " + ps::to_string(candidate.weight_gradients); }
+  std::string name() const {
+    return ps::say(candidate.schedule, " ", ps::to_string(candidate.weight_gradients),
+                   has_fixed_kernels ? ", fixed kernels" : "");
+  }
   double predicted_ms() const { return ps::median(predicted); }
   double measured_ms() const { return ps::median(measured); }
   /// Above 0 where the step is shorter than predicted. Round by round: the machine's speed changes from one to the
@@ -115,8 +130,11 @@ class Grid {
       if (!what.in_chunks) base.partition = profiled_.back()->options().partition;
     }
     for (const std::string& schedule : schedules)
-      for (const ps::WeightGradients mode : {ps::WeightGradients::stream, ps::WeightGradients::fused})
-        add(ps::make_plan(costs, {.schedules = {schedule}, .weight_gradients = mode}));
+      for (const ps::WeightGradients mode : {ps::WeightGradients::stream, ps::WeightGradients::fused}) {
+        const ps::Planned planned = ps::make_plan(costs, {.schedules = {schedule}, .weight_gradients = mode});
+        add(planned, ps::Kernels::tuned);
+        if (schedule == "1f1b" || schedule == "interleaved") add(planned, ps::Kernels::fixed);
+      }
     points_.push_back(auto_point(costs.kernels));
   }
 
@@ -195,19 +213,22 @@ class Grid {
   void report() const {
     std::printf("\n## %s\n\n", workload_.title.c_str());
     std::printf(
-        "| schedule | v | W | partition | predicted ms | measured ms | least ms | error |\n"
-        "| --- | ---: | --- | --- | ---: | ---: | ---: | ---: |\n");
+        "| schedule | v | partition | predicted ms | measured ms | least ms | error |\n"
+        "| --- | ---: | --- | ---: | ---: | ---: | ---: |\n");
     std::vector<const Point*> grid;
     for (const Point& point : points_)
       if (&point != &points_.back()) grid.push_back(&point);
     std::ranges::sort(grid, {}, &Point::measured_ms);
+    for (const Point* point : grid)
+      std::printf("| %s | %d | %s | %s | %.1f | %.1f | %s |\n", point->name().c_str(), point->candidate.chunks,
+                  ps::to_string(point->candidate.partition),
+                  point->has_fixed_kernels ? "-" : ps::fixed(point->predicted_ms(), 1).c_str(), point->measured_ms(),
+                  std::ranges::min(point->measured),
+                  point->has_fixed_kernels ? "-" : ps::say(ps::fixed(100 * point->error(), 1), " %").c_str());
+    std::erase_if(grid, [](const Point* point) { return point->has_fixed_kernels; });
     std::vector<double> errors;
     const Point* worst = grid.front();
     for (const Point* point : grid) {
-      std::printf("| %s | %d | %s | %s | %.1f | %.1f | %.1f | %+.1f %% |\n", point->candidate.schedule.c_str(),
-                  point->candidate.chunks, ps::to_string(point->candidate.weight_gradients),
-                  ps::to_string(point->candidate.partition), point->predicted_ms(), point->measured_ms(),
-                  std::ranges::min(point->measured), 100 * point->error());
       errors.push_back(std::abs(point->error()));
       if (std::abs(point->error()) > std::abs(worst->error())) worst = point;
     }
@@ -232,6 +253,7 @@ class Grid {
   Errors errors_of(const std::function<void(ps::StepModel&)>& change) const {
     std::vector<double> errors, changes;
     for (const Point& point : std::span(points_).first(points_.size() - 1)) {
+      if (point.has_fixed_kernels) continue;
       std::vector<double> ratios, changes_of_point;
       for (std::size_t round = 0; round < rounds_.size(); ++round) {
         ps::StepModel model = ps::model_of(point.plan, rounds_[round]);
@@ -298,11 +320,18 @@ class Grid {
     return pipeline;
   }
 
-  void add(const ps::Planned& planned) {
+  void add(const ps::Planned& planned, ps::Kernels kernels) {
     ps::PipelineOptions options = options_;
+    options.kernels = kernels;
+    if (kernels == ps::Kernels::fixed) options.kernel_selection.clear();
     options.custom = planned.plan.schedule;
     options.partition = ps::partition_of(planned.plan);
-    points_.push_back({planned.candidates.front(), planned.plan, make(options), {}, {}});
+    points_.push_back({.candidate = planned.candidates.front(),
+                       .plan = planned.plan,
+                       .pipeline = make(options),
+                       .predicted = {},
+                       .measured = {},
+                       .has_fixed_kernels = kernels == ps::Kernels::fixed});
   }
 
   /// Points of one list of instructions and one partition do the same: what they differ by, nobody can predict.
@@ -337,7 +366,10 @@ int main(int argc, char** argv) {
   std::vector<std::string> schedules;
   for (const ps::ScheduleGenerator& generator : ps::generators())
     if (ps::trains(generator)) schedules.emplace_back(generator.name);
-  app.add_option("--workload", workload, "mlp, resnet50 or gpt")->check(CLI::IsMember({"mlp", "resnet50", "gpt"}));
+  app.add_option("--workload", workload, "mlp, resnet50, gpt or hf:DIR")->check([](const std::string& name) {
+    const bool is_known = name == "mlp" || name == "resnet50" || name == "gpt" || name.starts_with("hf:");
+    return is_known ? std::string() : "there are mlp, resnet50, gpt and hf:DIR, a Hugging Face directory";
+  });
   app.add_option("--rounds", rounds, "passes in which everything is measured once")->check(CLI::PositiveNumber);
   app.add_option("--pairs", pairs, "steps of auto's choice, each beside one of the best of the grid")
       ->check(CLI::PositiveNumber);

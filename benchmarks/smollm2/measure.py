@@ -88,7 +88,7 @@ def plain_loop(steps, precision):
     print(json.dumps(timed_steps(step, steps)))
 
 
-def torch_rank(rank, meeting, steps, precision):
+def torch_rank(rank, meeting, steps, precision, memory):
     import torch
     import torch.distributed
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
@@ -138,20 +138,30 @@ def torch_rank(rank, meeting, steps, precision):
         torch.distributed.all_reduce(module.tied.grad)  # torch leaves the sum of a tied weight to its user
         optimizer.step()
 
-    times = timed_steps(step, steps)
+    if memory:
+        sys.path.append(str(ROOT / "benchmarks" / "vs-torch-pipelining"))
+        from saved_bytes import SavedBytes
+
+        with SavedBytes([*module.parameters(), *module.buffers()]) as saved:
+            timed_steps(step, steps)
+        peaks = [None] * RANKS
+        torch.distributed.all_gather_object(peaks, saved.peak)
+        told = {"saved_bytes": peaks}
+    else:
+        told = timed_steps(step, steps)
     if rank == 0:
-        print(json.dumps(times))
+        print(json.dumps(told))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
-def torch_pipeline(steps, precision):
+def torch_pipeline(steps, precision, memory):
     import torch.multiprocessing
 
     os.environ.update(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.start_processes(torch_rank, (os.path.join(folder, "meeting"), steps, precision), RANKS,
-                                              start_method="spawn")
+        torch.multiprocessing.start_processes(torch_rank, (os.path.join(folder, "meeting"), steps, precision, memory),
+                                              RANKS, start_method="spawn")
 
 
 def transformers_generate():
@@ -213,13 +223,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("what", choices=["fine-tune", "generate", "plain-loop", "torch-pipeline", "transformers"])
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--memory", action="store_true", help="of torch-pipeline: the bytes that graphs hold, not times")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5)
     flags = parser.parse_args()
     if flags.what == "plain-loop":
         return plain_loop(flags.steps, flags.precision)
     if flags.what == "torch-pipeline":
-        return torch_pipeline(flags.steps, flags.precision)
+        return torch_pipeline(flags.steps, flags.precision, flags.memory)
     if flags.what == "transformers":
         return transformers_generate()
     peer = [PYTHON, "-W", "ignore", os.path.abspath(__file__)]

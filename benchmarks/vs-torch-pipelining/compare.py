@@ -20,7 +20,7 @@ sys.dont_write_bytecode = True
 from figures import Runs, loss_lines, table
 from grid import GRID_WORKLOADS, run_grid
 from programs import HERE, LAUNCH, Amount, Penstock, Program, plain_loop, torch_pipeline
-from workloads import WORKLOADS, Workload
+from workloads import USUAL, WORKLOADS, Workload
 
 TORCH_SCHEDULES = ["GPipe", "1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"]
 BINARY = HERE.parents[1] / "build" / "release" / "bin" / "penstock"
@@ -85,7 +85,7 @@ def compare(workload: Workload, penstock: Penstock, folder: Path, flags: argpars
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--workloads", help=f"some of {','.join(WORKLOADS)} (default: all; grid: "
+    parser.add_argument("--workloads", help=f"some of {','.join(WORKLOADS)} (default: all but deep; grid: "
                                             f"{','.join(GRID_WORKLOADS)})")
     parser.add_argument("--penstock", default=str(BINARY), help="the program")
     parser.add_argument("--before", help="another build of the program, to be measured in the same run")
@@ -113,7 +113,7 @@ def parse() -> argparse.Namespace:
     if flags.penstock_flags is None:
         tuned_by_itself = flags.penstock_schedule == "auto" and not flags.grid
         flags.penstock_flags = "" if tuned_by_itself else "--weight-gradients fused --partition time --kernels tuned"
-    usual = GRID_WORKLOADS if flags.grid else tuple(WORKLOADS)
+    usual = GRID_WORKLOADS if flags.grid else USUAL
     flags.workloads = flags.workloads.split(",") if flags.workloads else list(usual)
     flags.transports = flags.transports.split(",")
     for what, names, known in (("workload", flags.workloads, WORKLOADS), ("transport", flags.transports, LAUNCH)):

@@ -1,12 +1,14 @@
 """A training step through torch.distributed.pipelining: two processes, gloo, one thread each.
 
-    torch_rank.py WORKLOAD [--schedules A,B] [--micro-batches M] [--steps N] [--warm-up N] [--start FILE]
+    torch_rank.py WORKLOAD [--schedules A,B] [--micro-batches M] [--steps N] [--warm-up N] [--start FILE] [--memory]
     torch_rank.py ... --rank R --meeting FILE    one of the two processes, on a host of its own
 
 Prints a line for each schedule, from the rank that has the loss. Nothing but the schedule itself keeps the ranks in
-step; losses are read after the last step.
+step; losses are read after the last step. With --memory the line has the bytes that the graphs of each rank hold at
+most, and steps take longer.
 """
 import argparse
+import contextlib
 import itertools
 import os
 import sys
@@ -20,6 +22,7 @@ import torch.multiprocessing
 from torch.distributed.pipelining import PipelineStage, schedules
 
 from models import Unit, load, mean_cross_entropy
+from saved_bytes import SavedBytes
 from stage_partition import balanced, measure
 from start_file import Start, read_start
 from steps import Result, StepClock
@@ -63,7 +66,14 @@ def boundaries(units: list[Unit], bounds: list[int], inputs: torch.Tensor) -> li
     return values
 
 
-def train(schedule_name: str, workload: Workload, start: Start, steps: int, warm_up: int) -> Result:
+def of_all_ranks(count: int) -> list[int]:
+    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(RANKS)]
+    torch.distributed.all_gather(counts, torch.tensor([count]))
+    return [int(one) for one in counts]
+
+
+def train(schedule_name: str, workload: Workload, start: Start, amount: tuple[int, int], memory: bool) -> Result:
+    steps, warm_up = amount
     rank = torch.distributed.get_rank()
     places = PLACES[schedule_name]
     count = workload.micro_batches
@@ -90,18 +100,21 @@ def train(schedule_name: str, workload: Workload, start: Start, steps: int, warm
     inputs = [start.inputs] if 0 in mine else []
     has_loss = len(places) - 1 in mine
     losses = []
+    saved = SavedBytes(value for module in modules for value in module.state_dict(keep_vars=True).values())
     clock = StepClock(warm_up)
     for step in range(warm_up + steps):
         optimizer.zero_grad()
-        if has_loss:
-            parts: list[torch.Tensor] = []
-            schedule.step(*inputs, target=start.targets, losses=parts, return_outputs=False)
-            losses.append([part.detach() for part in parts])
-        else:
-            schedule.step(*inputs)
+        with saved if memory else contextlib.nullcontext():
+            if has_loss:
+                parts: list[torch.Tensor] = []
+                schedule.step(*inputs, target=start.targets, losses=parts, return_outputs=False)
+                losses.append([part.detach() for part in parts])
+            else:
+                schedule.step(*inputs)
         optimizer.step()
         clock.end_of_step(step)
-    return Result(schedule_name, clock.step_ms, [sum(part.item() for part in parts) for parts in losses])
+    return Result(schedule_name, clock.step_ms, [sum(part.item() for part in parts) for parts in losses],
+                  saved_bytes=of_all_ranks(saved.peak) if memory else [])
 
 
 def run_rank(rank: int, flags: argparse.Namespace, meeting: str) -> None:
@@ -112,7 +125,7 @@ def run_rank(rank: int, flags: argparse.Namespace, meeting: str) -> None:
     workload = workload.with_micro_batches(flags.micro_batches or workload.micro_batches)
     start = read_start(flags.start) if flags.start else random_start(workload)
     for name in flags.schedules.split(","):
-        result = train(name, workload, start, flags.steps, flags.warm_up)
+        result = train(name, workload, start, (flags.steps, flags.warm_up), flags.memory)
         last_stage = PLACES[name][-1]
         if rank == last_stage:
             result.print()
@@ -128,6 +141,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--warm-up", type=int, default=5)
     parser.add_argument("--start")
+    parser.add_argument("--memory", action="store_true", help="count the bytes that graphs hold")
     parser.add_argument("--rank", type=int, choices=range(RANKS))
     parser.add_argument("--meeting", help="a new file that both hosts see")
     flags = parser.parse_args()

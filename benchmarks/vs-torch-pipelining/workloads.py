@@ -1,4 +1,4 @@
-"""What is compared: four networks with their batches, once as flags of `penstock bench step`, once as torch modules.
+"""What is compared: networks with their batches, once as flags of `penstock bench step`, once as torch modules.
 
 Imports torch only to build modules: run_all.py compares builds of Penstock without it.
 """
@@ -53,6 +53,12 @@ def gpt() -> "list[Unit]":
     return models.gpt(models.GptShape(layers=8, width=256, heads=4, context=CONTEXT, vocabulary=VOCABULARY))
 
 
+def deep() -> "list[Unit]":
+    import models
+
+    return models.mlp([64] * 200)
+
+
 MLP_FLAGS = ("--model", "mlp", "--hidden", "1024x8")
 
 WORKLOADS = {workload.name: workload for workload in (
@@ -63,7 +69,10 @@ WORKLOADS = {workload.name: workload for workload in (
     Workload("gpt", "GPT, 8 layers of 256, context 128",
              ("--model", "gpt", "--layers", "8", "--width", "256", "--heads", "4", "--context", "128"),
              gpt, 32, 8, 1e-6, 1e-2),
+    Workload("deep", "MLP 784, 200 x 64, 10", ("--model", "mlp", "--hidden", "64x200"), deep, 512, 32, 1e-6, 1e-2),
 )}
+#: Those of the tables. "deep", where programs spend their time between its small layers, is asked for by name.
+USUAL = tuple(name for name in WORKLOADS if name != "deep")
 
 
 def random_start(workload: Workload) -> "Start":
