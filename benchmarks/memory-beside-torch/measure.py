@@ -34,12 +34,13 @@ class Finished:
 def run(*command: object) -> Finished:
     """Runs a program that prints a line of JSON."""
     words = [str(word) for word in command]
-    with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(words, stdout=output, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(words, stdout=output, stderr=errors, env={**os.environ, "OMP_NUM_THREADS": "1"})
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
-            sys.exit(f"{' '.join(words)}\nended with {process.returncode}")
+            errors.seek(0)
+            sys.exit(f"{' '.join(words)}\nended with {process.returncode}:\n{errors.read()[-3000:]}")
         output.seek(0)
         told = json.loads(next(line for line in output if line.startswith(("{", "["))))
     return Finished(told if isinstance(told, dict) else {}, 1024 * usage.ru_maxrss)

@@ -13,6 +13,7 @@
 #include <penstock/base/clock.h>
 #include <penstock/base/error.h>
 #include <penstock/base/text.h>
+#include <penstock/hf/model.h>
 #include <penstock/penstock.h>
 #include <torch/torch.h>
 

@@ -142,7 +142,8 @@ def torch_rank(rank, meeting, steps, precision, memory):
         sys.path.append(str(ROOT / "benchmarks" / "vs-torch-pipelining"))
         from saved_bytes import SavedBytes
 
-        with SavedBytes([*module.parameters(), *module.buffers()]) as saved:
+        saved = SavedBytes([*module.parameters(), *module.buffers()])
+        with saved:
             timed_steps(step, steps)
         peaks = [None] * RANKS
         torch.distributed.all_gather_object(peaks, saved.peak)

@@ -1,26 +1,13 @@
 // Matrix products that accumulate.
 #pragma once
 
-#include <ATen/ops/mm.h>
-
 #include "penstock/base/tensor.h"
 
 namespace penstock::kernels {
 
-/// Adds the matrix product a b to `into`, a matrix of any strides, or overwrites it if `is_first`. Needs no temporary
-/// if all are of one type.
-inline void add_product_to(torch::Tensor into, bool is_first, const torch::Tensor& a, const torch::Tensor& b) {
-  if (a.scalar_type() != into.scalar_type()) {
-    const torch::Tensor product = at::mm(a, b);
-    if (is_first)
-      into.copy_(product);
-    else
-      into.add_(product);
-  } else if (is_first) {
-    at::mm_out(into, a, b);
-  } else {
-    into.addmm_(a, b);
-  }
-}
+/// Adds the matrix product a b to `into`, a matrix of any strides, or overwrites it if `is_first`. Needs no temporary if
+/// all are of one type. Factors in bf16 are added to a sum in fp32 without rounding the product to bf16, by MKL and
+/// without a temporary, where the processor has AMX; elsewhere MKL's product of this kind may be slower than LibTorch's.
+void add_product_to(torch::Tensor into, bool is_first, const torch::Tensor& a, const torch::Tensor& b);
 
 }  // namespace penstock::kernels

@@ -1,5 +1,6 @@
 #include "penstock/kernels/kernels.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include "penstock/base/error.h"
@@ -16,11 +17,15 @@ void require_kernels(Kernels kernels) {
                        "Kernels::fixed, or build with -DPENSTOCK_CPU_KERNELS=ON");
 }
 
-bool multiplies_bf16(const std::string& cpuinfo) {
+bool kernels::processor_has(std::initializer_list<std::string_view> features, const std::string& cpuinfo) {
   std::ifstream file(cpuinfo);
   for (std::string word; file >> word;)
-    if (word == "avx512_bf16" || word == "amx_bf16" || word == "bf16") return true;
+    if (std::ranges::find(features, word) != features.end()) return true;
   return false;
+}
+
+bool multiplies_bf16(const std::string& cpuinfo) {
+  return kernels::processor_has({"avx512_bf16", "amx_bf16", "bf16"}, cpuinfo);
 }
 
 std::shared_ptr<const kernels::KernelSelection> kernels::kernels_from(Kernels kernels, const std::string& selection) {

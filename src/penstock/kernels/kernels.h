@@ -1,8 +1,10 @@
 // The public header of the module `kernels`: the choice between LibTorch's kernels and kernels tuned for a machine.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace penstock {
 
@@ -27,6 +29,9 @@ bool multiplies_bf16(const std::string& cpuinfo = "/proc/cpuinfo");
 namespace penstock::kernels {
 
 class KernelSelection;
+
+/// Whether the processor that the file describes has any of `features`, by their names in it.
+bool processor_has(std::initializer_list<std::string_view> features, const std::string& cpuinfo = "/proc/cpuinfo");
 
 /// The selection that layers use: LibTorch's kernels with Kernels::fixed, otherwise the one of the text `selection`
 /// (KernelSelection::to_text). Throws ConfigError for tuned kernels with an empty selection and for kernels that this
