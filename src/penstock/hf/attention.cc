@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
+#include "penstock/model/causal_attention.h"
 #include "penstock/model/sequence_memory.h"
 
 namespace penstock::hf {
@@ -110,8 +111,10 @@ class AttentionLayer : public torch::nn::Module {
       mask = torch::ones({length, total}, queries.options().dtype(torch::kBool)).tril(past);
       if (is_cut) mask = mask->triu(past - options_.window + 1);
     }
-    return torch::scaled_dot_product_attention(queries, keys, values, mask, is_training() ? options_.dropout : 0,
-                                               /*is_causal=*/!mask, options_.scale,
+    const double dropout = is_training() ? options_.dropout : 0;
+    if (!mask && dropout == 0) return causal_attention({queries, keys, values}, options_.scale);
+    return torch::scaled_dot_product_attention(queries, keys, values, mask, dropout, /*is_causal=*/!mask,
+                                               options_.scale,
                                                /*enable_gqa=*/options_.heads != options_.key_value_heads);
   }
 

@@ -18,13 +18,14 @@ struct FastGelu : torch::autograd::Function<FastGelu> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& input) {
     const torch::Tensor x = input.contiguous();
     context->save_for_backward({x});
-    return kernels::gelu_of(x);
+    return kernels::gelu_of(x.to(torch::kFloat32)).to(x.scalar_type());
   }
 
   static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& output_gradients) {
     const torch::Tensor x = context->get_saved_variables().front();
     if (!output_gradients.front().defined()) return {torch::Tensor()};
-    return {kernels::gelu_input_gradient(x, output_gradients.front().contiguous())};
+    const torch::Tensor dy = output_gradients.front().to(torch::kFloat32).contiguous();
+    return {kernels::gelu_input_gradient(x.to(torch::kFloat32), dy).to(x.scalar_type())};
   }
 };
 
@@ -40,7 +41,8 @@ void make_fast(BuiltLayer& layer) {
     return;
   layer.forward = [plain = layer.forward](const Tensors& inputs) {
     const torch::Tensor& x = inputs.front();
-    if (!x.device().is_cpu() || x.scalar_type() != torch::kFloat32) return plain(inputs);
+    const bool has_type = x.scalar_type() == torch::kFloat32 || x.scalar_type() == torch::kBFloat16;
+    if (!x.device().is_cpu() || !has_type) return plain(inputs);
     return Tensors{FastGelu::apply(x)};
   };
 }

@@ -6,7 +6,7 @@
 namespace penstock::layers {
 
 /// Converts the weights of a convolution to channels-last order, and computes a GELU in its tanh form by
-/// kernels/cpu_kernels.h for fp32 inputs on the CPU. Other layers do not change. Used with KernelSelection::tuned().
+/// kernels/cpu_kernels.h, in fp32, for fp32 and bf16 inputs on the CPU. Other layers do not change. Used with KernelSelection::tuned().
 void make_fast(BuiltLayer& layer);
 
 /// In an inference session, a torch::nn::Linear then multiplies few rows in fp32, as they occur when texts grow by a

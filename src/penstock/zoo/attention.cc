@@ -4,6 +4,7 @@
 #include <torch/autograd.h>
 
 #include "penstock/base/error.h"
+#include "penstock/model/causal_attention.h"
 #include "penstock/model/sequence_memory.h"
 
 namespace penstock {
@@ -85,8 +86,7 @@ torch::Tensor CausalAttentionImpl::forward(const torch::Tensor& queries_keys_val
   }
   torch::Tensor mixed;
   if (past == 0) {
-    mixed = torch::scaled_dot_product_attention(queries, keys, values, /*attn_mask=*/{}, /*dropout_p=*/0,
-                                                /*is_causal=*/true);
+    mixed = causal_attention({queries, keys, values});
   } else if (length == 1) {
     mixed = torch::scaled_dot_product_attention(queries, keys, values);
   } else {

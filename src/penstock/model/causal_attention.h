@@ -1,0 +1,22 @@
+// Causal attention for networks that train.
+#pragma once
+
+#include <optional>
+
+#include "penstock/base/tensor.h"
+
+namespace penstock {
+
+/// Queries, keys and values, [n, heads, T, size] each.
+struct AttentionInputs {
+  torch::Tensor queries, keys, values;
+};
+
+/// torch::scaled_dot_product_attention with is_causal, without dropout: [n, heads, T, size]. There may be fewer heads of
+/// keys and values, each for several of the queries. `scale`: 1 / sqrt(size) unless given.
+///
+/// In bf16 on the CPU the gradients of up to 512 positions are computed in fp32, from values saved in bf16: LibTorch's
+/// backward pass in bf16 makes many small products, each of which costs more to begin than to compute.
+torch::Tensor causal_attention(const AttentionInputs& inputs, std::optional<double> scale = {});
+
+}  // namespace penstock
