@@ -1,6 +1,10 @@
 // Layers with faster kernels compute what LibTorch's do.
-#include <gtest/gtest.h>
+#include <stdexcept>
 
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/kernels/kernels.h"
 #include "penstock/layers/fast_layers.h"
 #include "penstock/layers/thread_scopes.h"
 
@@ -26,6 +30,22 @@ TEST(FewRows, FollowAutocast) {
   const layers::AutocastGuard autocast(layers::autocast_for(Precision::bf16, c10::DeviceType::CPU));
   const torch::Tensor x = torch::ones({3, 8}), weight = torch::ones({2, 8});
   EXPECT_EQ(layers::linear_of_few_rows(x, weight, {}).scalar_type(), torch::kBFloat16);
+}
+
+// In bf16 the function and its derivative are computed in fp32 and rounded once.
+TEST(FastGelu, ComputesBf16InFp32) {
+  if (!has_cpu_kernels()) GTEST_SKIP() << "built without the tuned kernels";
+  const torch::nn::GELU gelu(torch::nn::GELUOptions().approximate("tanh"));
+  BuiltLayer layer{.module = gelu.ptr(), .forward = [](const Tensors&) -> Tensors { throw std::logic_error("plain"); }};
+  layers::make_fast(layer);
+  const torch::Tensor x = torch::linspace(-6, 6, 301).to(torch::kBFloat16).requires_grad_();
+  const torch::Tensor exact = x.detach().to(torch::kFloat64).requires_grad_();
+  const torch::Tensor y = layer.forward({x}).front(), wanted = torch::gelu(exact, "tanh");
+  EXPECT_EQ(y.scalar_type(), torch::kBFloat16);
+  EXPECT_TRUE(torch::allclose(y.to(torch::kFloat64), wanted, 1.0 / 256, 1e-6));
+  const torch::Tensor dx = torch::autograd::grad({y}, {x}, {torch::ones_like(y)}).front();
+  EXPECT_TRUE(
+      torch::allclose(dx.to(torch::kFloat64), torch::autograd::grad({wanted.sum()}, {exact}).front(), 1.0 / 256, 1e-5));
 }
 
 }  // namespace
