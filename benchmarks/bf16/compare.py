@@ -26,7 +26,7 @@ STEPS = {
                                                 "--context", "128", "--batch-size", "32", "--micro-batches", "8"],
     "MLP 4096x4, batch 1024, m 4": ["--hidden", "4096x4", "--batch-size", "1024", "--micro-batches", "4"],
 }
-# Times as fast in bf16, where the processor multiplies bf16 itself.
+# Times as fast in bf16, if the processor multiplies bf16 itself.
 GOALS = {"MLP 4096x4, batch 1024, m 4": 3.0, "ResNet-50, 32x32, batch 64, m 4": 1.5,
          "GPT 8 x 256, context 128, batch 32, m 8": 2.0}
 

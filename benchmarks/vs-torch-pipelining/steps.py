@@ -11,7 +11,7 @@ class Result:
     losses: list[float] = field(default_factory=list)   # of all steps, from the first
     skipped: str = ""                                   # why there are none
     settings: dict[str, str] = field(default_factory=dict)  # what the program chose by itself
-    saved_bytes: list[int] = field(default_factory=list)    # of each rank at most, where they were counted
+    saved_bytes: list[int] = field(default_factory=list)    # of each rank at most, if they were counted
 
     def print(self) -> None:
         print(json.dumps(asdict(self)), flush=True)

@@ -71,7 +71,7 @@ WORKLOADS = {workload.name: workload for workload in (
              gpt, 32, 8, 1e-6, 1e-2),
     Workload("deep", "MLP 784, 200 x 64, 10", ("--model", "mlp", "--hidden", "64x200"), deep, 512, 32, 1e-6, 1e-2),
 )}
-#: Those of the tables. "deep", where programs spend their time between its small layers, is asked for by name.
+#: Those of the tables. "deep", which measures the time between small layers, is asked for by name.
 USUAL = tuple(name for name in WORKLOADS if name != "deep")
 
 

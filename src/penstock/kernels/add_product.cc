@@ -33,7 +33,7 @@ bool has_amx() {
   return found;
 }
 
-/// Whether the sum was computed: false where MKL does not support the tensors, or is slower than LibTorch.
+/// Whether the sum was computed: not for tensors that MKL does not support, nor without AMX.
 bool add_in_fp32(const torch::Tensor& into, bool is_first, const torch::Tensor& a, const torch::Tensor& b) {
   if (!has_amx() || cblas_gemm_bf16bf16f32 == nullptr || !into.device().is_cpu()) return false;
   if (a.scalar_type() != torch::kBFloat16 || b.scalar_type() != torch::kBFloat16 || into.scalar_type() != torch::kFloat)
