@@ -27,8 +27,8 @@ PAIRS = 5
 LEAST_RATIO = 0.97  # of the speeds of this build and the other one
 HEADING = "## The last table\n"
 SMOLLM2_STEPS = 2
-# Steps of each start, so that all take about four seconds; the warm-up is of the same length for all.
-STEPS = {"mlp-b128": 40, "mlp-b32": 80, "resnet50": 8, "gpt": 3}
+# Steps of each start, so that all take two to four seconds; the warm-up is of the same length for all.
+STEPS = {"mlp-b128": 25, "mlp-b32": 50, "resnet50": 6, "gpt": 3}
 WARM_UP = 2
 
 Times = list[float]
@@ -71,7 +71,7 @@ def verdict(rounds: list[Round]) -> str:
 
 
 def take_round(contest: Contest) -> tuple[Round, Times]:
-    """Pairs of starts, the order of which alternates, and with each pair torch.
+    """Pairs of starts, the order of which alternates, and with every second pair torch.
 
     The builds share their cache: a build that is compared with itself runs one choice of `auto`.
     """
@@ -79,9 +79,10 @@ def take_round(contest: Contest) -> tuple[Round, Times]:
     with tempfile.TemporaryDirectory() as cache:
         for pair in range(PAIRS):
             starts = [("this", contest.this), ("other", contest.other)]
-            for name, start in [*(starts if pair % 2 == 0 else reversed(starts)), ("torch", contest.torch)]:
-                if start is not None:
-                    medians[name].append(statistics.median(start(cache)))
+            for name, start in starts if pair % 2 == 0 else reversed(starts):
+                medians[name].append(statistics.median(start(cache)))
+            if contest.torch and pair % 2 == 0:
+                medians["torch"].append(statistics.median(contest.torch(cache)))
     return Round(medians["this"], medians["other"]), medians["torch"]
 
 
@@ -126,7 +127,7 @@ def contest_of(name: str, this: Path, other: Path, folder: Path, has_torch: bool
 
 def row(title: str, rounds: list[Round], torch: Times, outcome: str) -> str:
     last = rounds[-1]
-    beside = f"{statistics.median(torch):.1f} | {ratio(torch, rounds[0].this)}" if torch else "- | -"
+    beside = f"{statistics.median(torch):.1f} | {ratio(torch, rounds[0].this[::2])}" if torch else "- | -"
     return (f"| {title} | {statistics.median(last.this):.1f} | {statistics.median(last.other):.1f} | {last.speed} | "
             f"{beside} | {outcome}{', by the second round' if len(rounds) > 1 else ''} |")
 
