@@ -22,8 +22,10 @@ import program_runs
 from program_runs import ENVIRONMENT, WATCHDOG_S, ProgramRuns, main, processes_of
 from torch_python import NONE, torch_python
 
-# torchrun notices after the time of three keep-alives that an agent is gone, and then waits for others to come.
-MEETING = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
+# torchrun notices after the time of three keep-alives that an agent is gone, and then waits for others to come. That
+# time is longer than one agent can start after the other: agents that meet while the first ones already train may end
+# with an error of torchrun's store.
+MEETING = "last_call_timeout=15,keep_alive_interval=1,keep_alive_max_attempt=3"
 
 
 class TorchrunElastic(ProgramRuns):
