@@ -1,5 +1,4 @@
 // Attention whose gradients are more exact than LibTorch's.
-#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

@@ -9,8 +9,6 @@
 namespace penstock {
 namespace {
 
-using Tensors = std::vector<torch::Tensor>;
-
 constexpr std::int64_t most_positions = 512;
 
 /// In bf16, with gradients that are computed in fp32.
@@ -24,9 +22,10 @@ struct WithExactGradients : torch::autograd::Function<WithExactGradients> {
     return mixed;
   }
 
-  static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& output_gradients) {
-    if (!output_gradients.front().defined()) return Tensors(4);
-    Tensors of = context->get_saved_variables();
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& output_gradients) {
+    if (!output_gradients.front().defined()) return torch::autograd::variable_list(4);
+    torch::autograd::variable_list of = context->get_saved_variables();
     const c10::ScalarType type = of[0].scalar_type();
     for (torch::Tensor& one : of) one = one.to(torch::kFloat32);
     auto [queries, keys, values] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
