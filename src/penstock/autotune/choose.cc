@@ -29,8 +29,8 @@ constexpr std::size_t least_rounds = 5;
 constexpr std::size_t most_rounds = 12;
 constexpr double most_ms = 5000;  // of all rounds but the first
 constexpr double long_step_ms = 500;
-constexpr double clearly_shorter = 0.99;
-constexpr double disturbed = 1.15;  // the longest round of a candidate beside its shortest
+constexpr double clearly_shorter[] = {0.97, 0.99};  // after one round, and after more
+constexpr double disturbed = 1.15;                  // the longest round of a candidate beside its shortest
 
 double lower_quartile(std::vector<double> values) {
   const auto place = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 4);
@@ -185,8 +185,7 @@ std::vector<Entry> fitting_entries(World& world, Cell& network, const Loss& loss
   }
 }
 
-/// Times steps of a candidate in a pipeline of its own, after one that warms its caches; where steps are long, only the
-/// first candidate's.
+/// Times steps of a candidate in a pipeline of its own, after one that warms its caches unless steps are long.
 class StepTimer {
  public:
   StepTimer(World& world, Cell& network, const Loss& loss, const AutotuneOptions& how)
@@ -200,8 +199,7 @@ class StepTimer {
     Pipeline pipeline(world_, network_, loss_, options);
     pipeline.optimize_with(optimizer_or_sgd(how_.profile.optimizer));
     std::vector<double> times;
-    const bool warms_up = predicted_ms < long_step_ms || !std::exchange(is_warm_, true);
-    for (int step = warms_up ? -1 : 0; step < steps; ++step) {
+    for (int step = predicted_ms < long_step_ms ? -1 : 0; step < steps; ++step) {
       const std::int64_t begin = now_ns();
       pipeline.train_step(how_.sample, how_.sample_targets).wait();
       if (step >= 0) times.push_back(ms_since(begin));
@@ -214,7 +212,6 @@ class StepTimer {
   Cell& network_;
   const Loss& loss_;
   const AutotuneOptions& how_;
-  bool is_warm_ = false;
 };
 
 /// How many finalists two rounds can compare in the time that they have: at least two.
@@ -260,8 +257,9 @@ StepComparison compare_steps(World& world, std::size_t count, const ComparisonOp
     if (spent + spent / static_cast<double>(round + 1) > most_ms) break;
   }
   StepComparison comparison{left.front(), {}};
+  const double shorter = clearly_shorter[times[left.front()].size() > 1 ? 1 : 0];
   for (const std::size_t candidate : left)
-    if (left.size() > 1 && shortest(times[candidate]) < clearly_shorter * shortest(times[comparison.best]))
+    if (left.size() > 1 && shortest(times[candidate]) < shorter * shortest(times[comparison.best]))
       comparison.best = candidate;
   for (const RoundTimes& of_candidate : times)
     comparison.step_ms.push_back(of_candidate.empty() ? 0 : shortest(of_candidate));

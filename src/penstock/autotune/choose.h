@@ -28,7 +28,7 @@ struct StepComparison {
 /// those leave that are clearly longer than the shortest: twice as long in the first round, by 10 % in both of the
 /// first two, down to 3 % in half of all; but where rounds of one candidate differ by 15 %, none leaves before the
 /// fifth unless it is twice as long. Of those that are left the predicted best is taken, unless another one is shorter
-/// by more than 1 %. World rank 0's times decide for all. Collective.
+/// by more than 1 %; after a single round, 3 %. World rank 0's times decide for all. Collective.
 StepComparison compare_steps(World& world, std::size_t count, const ComparisonOptions& how,
                              const std::function<std::vector<double>(std::size_t)>& measure);
 

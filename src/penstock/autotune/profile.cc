@@ -35,6 +35,7 @@ namespace {
 constexpr std::size_t fused_run = 0, split_run = 1, whole_run = 2, chunked_run = 3, sequential_run = 4;
 constexpr std::size_t most_passes = 9;
 constexpr double longest_pass_ms = 3000;
+constexpr double cold_ms = 200;  // a first step that takes less is mostly warm-up
 
 using Runs = std::vector<std::optional<TimedRun>>;  // one per profiled_steps
 
@@ -128,16 +129,16 @@ PassBatch first_micro_batches(const PipelineOptions& options, const AutotuneOpti
 /// longer than longest_pass_ms, a few micro-batches stand for all: as many as keep every rank busy.
 PassBatch batch_to_time(const PipelineOptions& options, const AutotuneOptions& how, const World& world,
                         const std::function<double(const PassBatch&)>& step_ms) {
-  const int few = std::min(options.micro_batches, world.stages() + 1);
-  PassBatch batch = first_micro_batches(options, how, world.replicas(), few);
-  const double few_ms = step_ms(batch);
-  const auto waves = [&](int count) { return static_cast<double>(count + world.stages() - 1); };
-  const auto pass_ms = [&](double ms, int steps) {
-    return ms * static_cast<double>(std::size(profiled_steps)) * (steps + TimedSteps::untimed);
+  const double one_ms = step_ms(first_micro_batches(options, how, world.replicas(), 1));
+  const auto pass_ms = [&](int micro_batches, int steps) {
+    const double waves = static_cast<double>(micro_batches + world.stages() - 1) / world.stages();
+    return one_ms * waves * static_cast<double>(std::size(profiled_steps)) * (steps + TimedSteps::untimed);
   };
-  if (pass_ms(few_ms * waves(options.micro_batches) / waves(few), how.profile.steps) <= longest_pass_ms)
+  if (pass_ms(options.micro_batches, how.profile.steps) <= longest_pass_ms)
     return first_micro_batches(options, how, world.replicas(), options.micro_batches);
-  while (batch.batch.steps > 1 && pass_ms(few_ms, batch.batch.steps) > longest_pass_ms) --batch.batch.steps;
+  const int few = std::min(options.micro_batches, std::max(2, world.stages()));
+  PassBatch batch = first_micro_batches(options, how, world.replicas(), few);
+  while (batch.batch.steps > 1 && pass_ms(few, batch.batch.steps) > longest_pass_ms) --batch.batch.steps;
   return batch;
 }
 
@@ -261,14 +262,18 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
     base.kernel_selection = pipeline->options().kernel_selection;
     return pipeline;
   };
-  const PassBatch batch = batch_to_time(options, how, world, [&](const PassBatch& few) {
+  const PassBatch batch = batch_to_time(options, how, world, [&](const PassBatch& one) {
     PipelineOptions counted = base;
-    counted.micro_batches = few.micro_batches;
-    const auto pipeline = pipeline_for(*profiled_options(profiled_steps[fused_run], counted, size), few);
+    counted.micro_batches = one.micro_batches;
+    const auto pipeline = pipeline_for(*profiled_options(profiled_steps[fused_run], counted, size), one);
     base.partition = pipeline->options().partition;
-    const std::int64_t begin = now_ns();
-    pipeline->train_step(few.batch.inputs, few.batch.targets).wait();
-    return of_rank_0(world, {ms_since(begin)}).front();
+    const auto step_ms = [&] {
+      const std::int64_t begin = now_ns();
+      pipeline->train_step(one.batch.inputs, one.batch.targets).wait();
+      return of_rank_0(world, {ms_since(begin)}).front();
+    };
+    const double first_ms = step_ms();
+    return first_ms < cold_ms ? step_ms() : first_ms;
   });
   base.micro_batches = batch.micro_batches;
   const auto pass = [&] {

@@ -38,13 +38,20 @@ bool has_kernel(ConvolutionKernel kernel, Product product) {
 
 torch::Tensor gelu_of(const torch::Tensor& x) {
   torch::Tensor y = torch::empty_like(x);
-  gelu_forward(x.const_data_ptr<float>(), y.mutable_data_ptr<float>(), x.numel());
+  if (x.scalar_type() == torch::kBFloat16)
+    gelu_forward(x.const_data_ptr<c10::BFloat16>(), y.mutable_data_ptr<c10::BFloat16>(), x.numel());
+  else
+    gelu_forward(x.const_data_ptr<float>(), y.mutable_data_ptr<float>(), x.numel());
   return y;
 }
 
 torch::Tensor gelu_input_gradient(const torch::Tensor& x, const torch::Tensor& dy) {
   torch::Tensor dx = torch::empty_like(x);
-  gelu_backward(x.const_data_ptr<float>(), dy.const_data_ptr<float>(), dx.mutable_data_ptr<float>(), x.numel());
+  if (x.scalar_type() == torch::kBFloat16)
+    gelu_backward(x.const_data_ptr<c10::BFloat16>(), dy.const_data_ptr<c10::BFloat16>(),
+                  dx.mutable_data_ptr<c10::BFloat16>(), x.numel());
+  else
+    gelu_backward(x.const_data_ptr<float>(), dy.const_data_ptr<float>(), dx.mutable_data_ptr<float>(), x.numel());
   return dx;
 }
 

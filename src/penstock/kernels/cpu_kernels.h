@@ -53,10 +53,10 @@ struct WeightProduct {
 void add_convolution_weight_gradient(torch::Tensor& sum, bool is_first, const WeightProduct& product,
                                      const ConvolutionGeometry& geometry, ConvolutionKernel kernel);
 
-/// GELU in its tanh form, of contiguous fp32 tensors: y of x.
+/// GELU in its tanh form, of contiguous tensors in fp32 or bf16, computed in fp32: y of x.
 torch::Tensor gelu_of(const torch::Tensor& x);
 
-/// dx of the same.
+/// dx of the same, for dy of the same type.
 torch::Tensor gelu_input_gradient(const torch::Tensor& x, const torch::Tensor& dy);
 
 }  // namespace penstock::kernels

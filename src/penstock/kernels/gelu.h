@@ -5,12 +5,16 @@
 
 #include <cstdint>
 
+#include <c10/util/BFloat16.h>
+
 namespace penstock::kernels {
 
-/// y[i] = gelu(x[i]). Relative error below 1e-6.
+/// y[i] = gelu(x[i]). Relative error below 1e-6 before the result is rounded to bf16.
 void gelu_forward(const float* x, float* y, std::int64_t count);
+void gelu_forward(const c10::BFloat16* x, c10::BFloat16* y, std::int64_t count);
 
 /// dx[i] = dy[i] gelu'(x[i]).
 void gelu_backward(const float* x, const float* dy, float* dx, std::int64_t count);
+void gelu_backward(const c10::BFloat16* x, const c10::BFloat16* dy, c10::BFloat16* dx, std::int64_t count);
 
 }  // namespace penstock::kernels

@@ -18,14 +18,13 @@ struct FastGelu : torch::autograd::Function<FastGelu> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& input) {
     const torch::Tensor x = input.contiguous();
     context->save_for_backward({x});
-    return kernels::gelu_of(x.to(torch::kFloat32)).to(x.scalar_type());
+    return kernels::gelu_of(x);
   }
 
   static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& output_gradients) {
     const torch::Tensor x = context->get_saved_variables().front();
     if (!output_gradients.front().defined()) return {torch::Tensor()};
-    const torch::Tensor dy = output_gradients.front().to(torch::kFloat32).contiguous();
-    return {kernels::gelu_input_gradient(x.to(torch::kFloat32), dy).to(x.scalar_type())};
+    return {kernels::gelu_input_gradient(x, output_gradients.front().contiguous())};
   }
 };
 

@@ -192,9 +192,8 @@ TimedSteps Profiler::time_layers(const BatchTensors& inputs, const BatchTensors&
   const auto run = [&](int count) {
     while (count-- > 0) pipeline_.train_step(inputs, targets).wait();
   };
-  run(TimedSteps::untimed - 1);
   clear();
-  run(1);
+  run(TimedSteps::untimed);
   impl_.on_each_rank([](rank::RankRunner& runner) { runner.clocks().set_running(true); });
   run(steps);
   const Trace steps_taken = trace();

@@ -19,9 +19,9 @@ namespace penstock {
 
 /// The result of Profiler::time_layers. Times are in milliseconds.
 struct TimedSteps {
-  /// Steps that time_layers() runs before the steps that it times: one as warm-up, and one because accounts leave out
-  /// the first step of a trace (trace/account.h).
-  static constexpr int untimed = 2;
+  /// Steps that time_layers() runs before the steps that it times: the warm-up, which is the first step of the trace,
+  /// and which accounts therefore leave out (trace/account.h).
+  static constexpr int untimed = 1;
 
   /// The costs of the schedule that ran, for its mean micro-batch, which counts as one sample: medians over steps of
   /// means over micro-batches. As in measured_costs(), a B that is not split counts as input_grad, with weight_grad 0.
