@@ -6,6 +6,7 @@
 
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
+#include "penstock/layers/thread_scopes.h"
 #include "penstock/model/stages.h"
 #include "penstock/pipeline/pipeline.h"
 #include "tests/autotune/slow_chain.h"
@@ -45,7 +46,7 @@ TEST(FastestPartition, fewer_layers_than_stages_are_an_error) {
 TEST(MeasuredTimes, are_the_times_of_the_layers) {
   SlowChain chain({{}, {20}, {}});
   const std::vector<double> seconds =
-      measured_times(trace_graph(chain), {torch::randn({2, 4})}, std::make_shared<const kernels::KernelSelection>(),
+      measured_times(trace_graph(chain), {torch::randn({2, 4})}, std::make_shared<const kernels::KernelSelection>(), {},
                      [](const Node&) {});
   ASSERT_EQ(seconds.size(), 3U);
   EXPECT_GE(seconds[1], 0.02);

@@ -72,22 +72,22 @@ Tensors copies_of(const Tensors& values, bool with_gradient) {
 /// One node with gradient buffers, executed as in a stage.
 class TimedNode {
  public:
-  TimedNode(const SampleCall& call, const std::shared_ptr<const kernels::KernelSelection>& kernels) : call_(call) {
+  TimedNode(const SampleCall& call, const std::shared_ptr<const kernels::KernelSelection>& kernels,
+            const layers::Autocast& autocast)
+      : call_(call), autocast_(autocast) {
     if (!call.layer) return;
     for (auto& item : call.layer->module->named_parameters())
       if (item.value().requires_grad())
         gradients_.add_use({say(call.node.layer_path, ".", item.key()), item.value(), {}});
     split_ = layers::split_layer({call.node.name, *call.layer, kernels}, gradients_);
+    gradients_.begin_step();  // every run is a micro-batch of one step
   }
 
   /// Forward and backward.
   Tensors run(const Tensors& inputs) {
-    gradients_.begin_step();
     const auto saved = c10::make_intrusive<layers::SavedForWeights>();
     saved->weights_now = true;
-    const Tensors outputs = split_        ? Tensors{split_->forward(inputs.front(), saved)}
-                            : call_.layer ? call_.layer->forward(inputs)
-                                          : call_.node.function(inputs);
+    const Tensors outputs = forward(inputs, saved);
     Tensors roots, given, leaves = gradients_.leaves();
     for (const torch::Tensor& output : outputs)
       if (output.defined() && output.requires_grad()) {
@@ -102,7 +102,14 @@ class TimedNode {
   }
 
  private:
+  Tensors forward(const Tensors& inputs, const layers::Saved& saved) const {
+    const layers::AutocastGuard autocast(autocast_);
+    if (split_) return {split_->forward(inputs.front(), saved)};
+    return call_.layer ? call_.layer->forward(inputs) : call_.node.function(inputs);
+  }
+
   const SampleCall& call_;
+  const layers::Autocast autocast_;
   layers::Gradients gradients_;
   std::unique_ptr<layers::SplitLayer> split_;
 };
@@ -123,10 +130,10 @@ bool is_annotated(const Graph& graph) {
 /// Measures and partitions on world rank 0, and returns its partition on every rank. Collective.
 std::string agree_on_fastest_partition(const SampleAgreement& agreement,
                                        const std::shared_ptr<const kernels::KernelSelection>& kernels,
-                                       const std::vector<Rank>& rank_of_stage) {
+                                       const layers::Autocast& autocast, const std::vector<Rank>& rank_of_stage) {
   return agreement.on(Topic::partition, [&](const RankContext& context) {
     const std::vector<double> seconds =
-        measured_times(agreement.graph, agreement.sample, kernels,
+        measured_times(agreement.graph, agreement.sample, kernels, autocast,
                        [&](const Node& node) { report_progress_of(context, "time " + node.name); });
     return fastest_partition(agreement.graph, seconds, rank_of_stage);
   });
@@ -179,12 +186,12 @@ StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const P
 
 std::vector<double> measured_times(const Graph& graph, const Tensors& sample,
                                    const std::shared_ptr<const kernels::KernelSelection>& kernels,
-                                   const std::function<void(const Node&)>& at) {
+                                   const layers::Autocast& autocast, const std::function<void(const Node&)>& at) {
   const torch::AutoGradMode with_graph(true);
   std::vector<double> seconds;
   walk_sample(graph, sample, kernels->is_tuned() ? Kernels::tuned : Kernels::fixed, [&](const SampleCall& call) {
     at(call.node);
-    TimedNode timed(call, kernels);
+    TimedNode timed(call, kernels, autocast);
     Tensors outputs;
     double best = std::numeric_limits<double>::infinity();
     double spent = 0;
@@ -236,17 +243,17 @@ PipelineOptions measured_options(World& world, Cell& network, PipelineOptions op
     const Graph graph = trace_graph(network, options.inputs, trace_sample(options));
     const Tensors sample = micro_batch_of(batch, options, world.replicas());
     const SampleAgreement agreement{world, ranks_of(world).next_pipeline(), graph, sample};
+    const layers::Autocast autocast = layers::autocast_for(options.precision, c10::kCPU);
     if (wants_kernels)
       options.kernel_selection =
-          agree_on_kernels(agreement, {.compute_type = options.precision == Precision::fp32
-                                                           ? torch::kFloat32
-                                                           : layers::autocast_for(options.precision, c10::kCPU).type,
+          agree_on_kernels(agreement, {.compute_type = autocast.enabled ? autocast.type : torch::kFloat32,
                                        .weight_gradients = weight_gradients_of(training),
                                        .micro_batches = options.micro_batches})
               .to_text();
     if (options.partition == "time" && !is_annotated(graph))
-      options.partition = agree_on_fastest_partition(
-          agreement, kernels::kernels_from(options.kernels, options.kernel_selection), training.rank_of_stage);
+      options.partition =
+          agree_on_fastest_partition(agreement, kernels::kernels_from(options.kernels, options.kernel_selection),
+                                     autocast, training.rank_of_stage);
   }
   return options;
 }

@@ -17,6 +17,9 @@
 #include "penstock/world/world.h"
 
 namespace penstock {
+namespace layers {
+struct Autocast;
+}
 
 /// Returns `options` with the fastest kernel_selection under Kernels::tuned, and with the partition "time" replaced by
 /// the partition found. Options that need no measurement are returned unchanged. World rank 0 measures, on one
@@ -41,11 +44,11 @@ StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const P
                           const AutotuneOptions& how);
 
 /// The time of forward plus backward of every node of `graph` in seconds, on `sample` (the network's inputs) with
-/// `kernels`: the best of three runs after one warm-up run. Calls `at` before each node. Uses the intra-op threads of
-/// the calling thread.
+/// `kernels`, and `autocast` in the forward pass: the best of up to three runs after one warm-up run, fewer of layers
+/// that take long. Calls `at` before each node. Uses the intra-op threads of the calling thread.
 std::vector<double> measured_times(const Graph& graph, const std::vector<torch::Tensor>& sample,
                                    const std::shared_ptr<const kernels::KernelSelection>& kernels,
-                                   const std::function<void(const Node&)>& at);
+                                   const layers::Autocast& autocast, const std::function<void(const Node&)>& at);
 
 /// Returns the partition that minimises the time of the slowest rank, if nodes take `seconds` each and messages take no
 /// time, and that cuts no block unless there are too few (with a warning): the name of the first layer of each stage
