@@ -52,6 +52,33 @@ TEST(MeasuredTimes, are_the_times_of_the_layers) {
   EXPECT_GE(seconds[1], 0.02);
 }
 
+struct SeesTypeImpl : torch::nn::Module {
+  explicit SeesTypeImpl(torch::Dtype& type) : seen(type) {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    seen = x.scalar_type();
+    return x;
+  }
+  torch::Dtype& seen;
+};
+
+struct LinearThenSeen : Cell {
+  explicit LinearThenSeen(torch::Dtype& type)
+      : linear(add("linear", [] { return std::make_shared<torch::nn::LinearImpl>(4, 4); })),
+        sees(add("sees", [&type] { return std::make_shared<SeesTypeImpl>(type); })) {}
+  Value forward(Value x) override { return sees(linear(x)); }
+  Layer linear, sees;
+};
+
+TEST(MeasuredTimes, are_of_the_precision_of_the_pipeline) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    torch::Dtype seen = torch::kFloat64;
+    LinearThenSeen cell(seen);
+    measured_times(trace_graph(cell), {torch::randn({2, 4})}, std::make_shared<const kernels::KernelSelection>(),
+                   layers::autocast_for(precision, torch::kCPU), [](const Node&) {});
+    EXPECT_EQ(seen, precision == Precision::fp32 ? torch::kFloat32 : torch::kBFloat16);
+  }
+}
+
 // Every rank gets the partition that follows from the measured times, and results do not depend on it.
 TEST(PartitionByTime, follows_the_measured_times) {
   const torch::Tensor x = torch::randn({8, 4}), target = torch::randn({8, 4});
