@@ -1,9 +1,11 @@
 // Layers with faster kernels compute what LibTorch's do.
+#include <limits>
 #include <stdexcept>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "penstock/kernels/cpu_kernels.h"
 #include "penstock/kernels/kernels.h"
 #include "penstock/layers/fast_layers.h"
 #include "penstock/layers/thread_scopes.h"
@@ -46,6 +48,20 @@ TEST(FastGelu, ComputesBf16InFp32) {
   const torch::Tensor dx = torch::autograd::grad({y}, {x}, {torch::ones_like(y)}).front();
   EXPECT_TRUE(
       torch::allclose(dx.to(torch::kFloat64), torch::autograd::grad({wanted.sum()}, {exact}).front(), 1.0 / 256, 1e-5));
+}
+
+TEST(FastGelu, RoundsBf16ToTheNearest) {
+  if (!has_cpu_kernels()) GTEST_SKIP() << "built without the tuned kernels";
+  torch::Tensor x = torch::linspace(-8, 8, 1301);
+  x[0] = std::numeric_limits<float>::quiet_NaN();
+  x[1] = std::numeric_limits<float>::infinity();
+  x = x.to(torch::kBFloat16);
+  const torch::Tensor wide = x.to(torch::kFloat32), dy = torch::linspace(-3, 3, 1301).to(torch::kBFloat16);
+  const auto same = [](const torch::Tensor& bf16, const torch::Tensor& fp32) {
+    return torch::allclose(bf16, fp32.to(torch::kBFloat16), /*rtol=*/0, /*atol=*/0, /*equal_nan=*/true);
+  };
+  EXPECT_TRUE(same(kernels::gelu_of(x), kernels::gelu_of(wide)));
+  EXPECT_TRUE(same(kernels::gelu_input_gradient(x, dy), kernels::gelu_input_gradient(wide, dy.to(torch::kFloat32))));
 }
 
 }  // namespace

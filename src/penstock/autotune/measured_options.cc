@@ -115,7 +115,7 @@ class TimedNode {
 };
 
 Tensors micro_batch_of(const Tensors& batch, const PipelineOptions& options, int replicas) {
-  const rank::BatchAxes axes("sample", options.batch_dims.inputs);
+  const rank::BatchAxes axes = sample_axes(options).inputs;
   const std::int64_t parts = std::int64_t{options.micro_batches} * replicas;
   const bool is_there = std::all_of(batch.begin(), batch.end(),
                                     [](const torch::Tensor& input) { return input.defined() && input.numel() > 0; });

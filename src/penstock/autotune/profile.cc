@@ -115,8 +115,7 @@ struct PassBatch {
 PassBatch first_micro_batches(const PipelineOptions& options, const AutotuneOptions& how, int replicas, int count) {
   if (count >= options.micro_batches)
     return {{how.sample, how.sample_targets, how.profile.steps}, options.micro_batches, /*is_whole=*/true};
-  const rank::BatchAxesOf axes{
-      {"sample", options.batch_dims.inputs}, {"sample_targets", options.batch_dims.targets}, {}};
+  const rank::BatchAxesOf axes = sample_axes(options);
   const std::int64_t samples = axes.samples(how.sample, how.sample_targets);
   const RowRange rows{0, std::max<std::int64_t>(replicas * count, samples * count / options.micro_batches)};
   const auto first = [&](const rank::BatchAxes& one, const BatchTensors& tensors) {

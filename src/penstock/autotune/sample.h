@@ -21,11 +21,15 @@ namespace penstock {
 /// `options` with the shapes and dtypes of `sample` as PipelineOptions::example_inputs, unless they have some.
 PipelineOptions with_example_inputs(PipelineOptions options, const BatchTensors& sample);
 
+/// The axes of AutotuneOptions::sample and sample_targets.
+inline rank::BatchAxesOf sample_axes(const PipelineOptions& options) {
+  return {{"sample", options.batch_dims.inputs}, {"sample_targets", options.batch_dims.targets}, {}};
+}
+
 /// The samples of the sample batch that one replica gets, of the largest share. Throws ConfigError for an empty batch.
 inline std::int64_t samples_per_replica(const PipelineOptions& options, const AutotuneOptions& how, int replicas) {
-  const rank::BatchAxesOf axes{
-      {"sample", options.batch_dims.inputs}, {"sample_targets", options.batch_dims.targets}, {}};
-  return split(axes.samples(how.sample, how.sample_targets), {.index = 0, .of = replicas}).size();
+  const std::int64_t samples = sample_axes(options).samples(how.sample, how.sample_targets);
+  return split(samples, {.index = 0, .of = replicas}).size();
 }
 
 /// The numbers of world rank 0. Collective.

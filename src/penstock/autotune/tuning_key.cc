@@ -10,6 +10,7 @@
 #include <torch/version.h>
 
 #include "penstock/autotune/measured_options.h"
+#include "penstock/autotune/sample.h"
 #include "penstock/base/error.h"
 #include "penstock/base/hash.h"
 #include "penstock/kernels/cpu_kernels.h"
@@ -18,7 +19,6 @@
 #include "penstock/pipeline/fingerprint.h"
 #include "penstock/pipeline/partition_network.h"
 #include "penstock/pipeline/schedule_cache.h"
-#include "penstock/rank/batch.h"
 #include "penstock/rank/options.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/world/device.h"
@@ -94,8 +94,7 @@ std::string schedule_text(const PipelineOptions& options, int ranks) {
 std::string tuning_key(const RankContext& context, const TunedWorld& world, Cell& network, const Loss& loss,
                        const PipelineOptions& options, const AutotuneOptions& how) {
   std::ostringstream key;
-  const rank::BatchAxesOf axes{
-      {"sample", options.batch_dims.inputs}, {"sample_targets", options.batch_dims.targets}, {}};
+  const rank::BatchAxesOf axes = sample_axes(options);
   key << "penstock " << PENSTOCK_VERSION << (has_cpu_kernels() ? ", tuned kernels" : "")
       << (kernels::has_kernel(kernels::LinearKernel::no_pack) ? ", BLIS" : "") << "\n"
       << "libtorch " << TORCH_VERSION << " " << at::get_cpu_capability() << "\n"
