@@ -19,15 +19,6 @@ constexpr float cubic = 0.044715F * slope;
 
 #define PENSTOCK_INLINE inline __attribute__((always_inline))
 
-PENSTOCK_INLINE float as_float(c10::BFloat16 x) { return std::bit_cast<float>(std::uint32_t{x.x} << 16); }
-
-/// To the nearest, ties to even.
-PENSTOCK_INLINE c10::BFloat16 as_bf16(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
-  return {static_cast<std::uint16_t>(x != x ? 0x7FC0 : nearest), c10::BFloat16::from_bits()};
-}
-
 /// e^x for |x| <= 87: 2^n e^r with |r| <= ln(2) / 2, and the series of e^r to its sixth power.
 PENSTOCK_INLINE float exponential(float x) {
   constexpr float round = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
@@ -72,12 +63,9 @@ PENSTOCK_INLINE void backward(const float* x, const float* dy, float* dx, std::i
 /// over both types is vectorised with few numbers at a time.
 constexpr std::int64_t part = 512;
 
-PENSTOCK_INLINE void convert(const c10::BFloat16* from, float* to, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = as_float(from[i]);
-}
-
-PENSTOCK_INLINE void convert(const float* from, c10::BFloat16* to, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = as_bf16(from[i]);
+template <typename From, typename To>
+PENSTOCK_INLINE void convert(const From* from, To* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = from[i];
 }
 
 }  // namespace
