@@ -22,19 +22,25 @@ class FitVerb(program_runs.VerbRuns):
         self.write("costs.json", json.dumps(self.costs))
         self.write("truth.json", json.dumps({**self.costs, **TERMS}))
 
-    def steps(self, costs, runs):
-        """The predicted step of each (schedule, ranks, m)."""
-        spans = []
+    def plans(self, costs, runs):
+        """The chosen candidate of each (schedule, ranks, m)."""
+        chosen = []
         for schedule, ranks, m in runs:
             self.output_of("plan", "--costs", costs, "--ranks", str(ranks), "--micro-batches", str(m), "--schedules",
                            schedule, "--weight-gradients", "stream", "--json", "plan.json")
-            spans.append(json.loads(self.read("plan.json"))["chosen"]["makespan"])
-        return spans
+            chosen.append(json.loads(self.read("plan.json"))["chosen"])
+        return chosen
+
+    def steps(self, costs, runs):
+        return [plan["makespan"] for plan in self.plans(costs, runs)]
 
     def test_finds_terms_and_writes_costs_that_predict_the_runs(self):
         runs = [("1f1b", 2, 8), ("1f1b", 4, 32), ("zb-h1", 4, 16), ("zb-h1", 2, 32), ("1f1b", 4, 8)]
-        measured = self.steps("truth.json", runs)
-        self.write("runs.csv", HEAD + "".join(f"{s},{p},{m},{t}\n" for (s, p, m), t in zip(runs, measured)))
+        plans = self.plans("truth.json", runs)
+        measured = [plan["makespan"] for plan in plans]
+        rows = (f"{s},{p},{m},{plan['makespan']},{';'.join(plan['stages'][1:])}\n"
+                for (s, p, m), plan in zip(runs, plans))
+        self.write("runs.csv", HEAD.replace("\n", ",partition\n") + "".join(rows))
         out = self.output_of("fit", "--costs", "costs.json", "--measured", "runs.csv", "--output", "fitted.json", "--json",
                              "fit.json")
         self.assertIn("1f1b, 2 ranks, m = 8", out)

@@ -192,6 +192,41 @@ TEST(Planner, the_cost_of_an_update_moves_the_boundary) {
   EXPECT_EQ(planned_with("gpipe", costs).stages[0].size(), 6u);  // per micro-batch 6 * 3.5, and 2 * 3 + 50 / 4
 }
 
+/// Two micro-batches through layers with F = I = W of these times.
+LayerCosts layers_of(const std::vector<double>& times, int ranks) {
+  LayerCosts costs = even_layers();
+  costs.ranks = ranks;
+  costs.samples = 8;
+  costs.layers.clear();
+  for (const double time : times) costs.layers.push_back({say("layer", costs.layers.size()), time, time, time, 0, 0, 0});
+  return costs;
+}
+
+std::vector<std::size_t> sizes_of(const StageLayers& stages) {
+  std::vector<std::size_t> sizes;
+  for (const auto& stage : stages) sizes.push_back(stage.size());
+  return sizes;
+}
+
+// Ranks with 15 each need a stage of 10. With 16 and 14 the slowest stage takes 9, and the pipeline fills faster.
+TEST(Planner, few_micro_batches_need_fast_stages) {
+  const LayerCosts costs = layers_of({1, 2, 1, 1, 3, 2, 7, 2, 3, 3, 3, 2}, 2);
+  PlanConstraints constraints{.schedules = {"interleaved"}, .weight_gradients = WeightGradients::stream};
+  constraints.chunks = 2;
+  const Plan plan = make_plan(costs, constraints).plan;
+  EXPECT_EQ(plan.prediction.makespan, 109);
+  EXPECT_EQ(sizes_of(plan.stages), (std::vector<std::size_t>{5, 2, 3, 2}));
+}
+
+// Balanced ranks with 5, 3 and 4. With two micro-batches it matters more that the last stage is short.
+TEST(Planner, the_simulated_step_moves_boundaries) {
+  const LayerCosts costs = layers_of({1, 1, 3, 3, 1, 3}, 3);
+  const Planned planned = make_plan(costs, {.schedules = {"1f1b"}, .weight_gradients = WeightGradients::stream});
+  EXPECT_EQ(planned.candidates.front().partition, PartitionKind::improved);
+  EXPECT_EQ(planned.plan.prediction.makespan, 46);
+  EXPECT_EQ(sizes_of(planned.plan.stages), (std::vector<std::size_t>{3, 2, 1}));
+}
+
 TEST(Planner, weight_gradients_are_grouped_if_fused_ones_do_not_fit) {
   LayerCosts costs = even_layers();
   costs.memory_cap_bytes = 400 + 3 * 40;

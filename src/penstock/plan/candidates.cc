@@ -246,8 +246,10 @@ Outcome Candidates::improved(Outcome outcome, int most) const {
       return std::nullopt;
     other.candidate.partition = PartitionKind::improved;
     other.costs = costs_of(sums_of(other), placed.rank_of_stage, other.stages);
+    const bool is_grouped = other.candidate.weight_gradients == WeightGradients::grouped;
+    if (is_grouped) other.candidate.weight_gradients = WeightGradients::stream;  // single W's have to fit first
     predict(other);
-    return other;
+    return is_grouped ? grouped_within_cap(std::move(other)) : std::move(other);
   };
   for (bool is_shorter = true; is_shorter;) {
     is_shorter = false;

@@ -52,7 +52,7 @@ Partition partition_layers(std::string_view partition, const std::vector<LayerSi
 
 /// The objective of a partition.
 enum class PartitionKind {
-  time,        // minimises the time of the slowest rank within the memory cap, then the time of the slowest stage
+  time,        // minimises the time of the slowest rank, with a share of its slowest stage, within the memory cap
   uniform,     // equal numbers of layers
   parameters,  // minimises the parameter bytes of the largest stage
   memory,      // minimises the memory of the fullest rank; tried if none of the others fits

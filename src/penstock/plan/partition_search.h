@@ -59,6 +59,6 @@ struct FoundPartition {
 /// found, improved by moving single layers between neighbouring stages.
 /// `known` has partitions to start from. Deterministic. The functions of `problem` are called in the calling thread.
 std::optional<FoundPartition> cheapest_partition(const PartitionProblem& problem, const std::vector<Stages>& known = {},
-                                                 std::int64_t work = std::int64_t{1} << 22);
+                                                 std::int64_t work = std::int64_t{1} << 17);
 
 }  // namespace penstock

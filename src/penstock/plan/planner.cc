@@ -218,7 +218,7 @@ class PlanSearch {
       try_own(in);
       if (is_over()) break;
     }
-    if (constraints_.cluster) improve();
+    if (constraints_.stages.empty()) improve();
     if (hopeless_ > 0)
       planned_.left_out.push_back(say("other schedules with ", counted(hopeless_, "choice"),
                                       " of ranks, devices and micro-batches: even with perfect balance they take "
@@ -321,7 +321,7 @@ class PlanSearch {
     for (std::size_t i = 0; i < count; ++i) {
       if (!outcomes_[i].candidate.fits || is_over()) break;
       Outcome better = Candidates(outcomes_[i].setting, constraints_).improved(outcomes_[i], most_improvements);
-      if (better.candidate.partition == PartitionKind::improved) outcomes_.push_back(std::move(better));
+      if (better.candidate.partition == PartitionKind::improved) outcomes_[i] = std::move(better);
     }
   }
 

@@ -39,14 +39,15 @@ struct Planned {
 /// Makes the plan with the shortest predicted step for the same samples. The candidates are all combinations of a generator that has
 /// backward passes, 1 to 4 chunks per rank as the generator permits, every candidate m, and weight gradients in
 /// stream and fused mode (and grouped, if fused does not fit). Partitions cut no block (LayerCost::block), unless there
-/// are too few. Generators that adapt to costs get those of their
-/// partition, and memory limits of 1, 1.5 and 2 times 1F1B's, up to PlanConstraints::memory_limit, and that limit.
+/// are too few; boundaries of the best three candidates then move as long as the simulated step becomes shorter.
+/// Generators that adapt to costs get those of their partition, and memory limits of 1, 1.5 and 2 times 1F1B's, up to
+/// PlanConstraints::memory_limit, and that limit.
 ///
 /// With a cluster the candidates are also all p and d with at most as many ranks as there are devices (of more than 16:
 /// those that use all, all of the faster kinds, or the largest power of two), the devices in the order of nodes that
 /// suits them best, replicas beside each other or pipelines beside each other, and micro-batches of the measured size
 /// or twice that. 1F1B comes first in each of these settings; the others follow from the best setting on, without the
-/// settings in which even perfect balance would take longer. The best candidates are improved by moving boundaries.
+/// settings in which even perfect balance would take longer.
 ///
 /// The plan is the simplest (simplest_within) within LayerCosts::spread of the shortest step.
 /// Among equally short steps (to nine digits, beyond which differences are rounding) the one with less memory wins,

@@ -9,6 +9,7 @@
 namespace penstock {
 namespace {
 
+constexpr double decides_ties = 1e-3;
 constexpr double forbidden = std::numeric_limits<double>::infinity();
 
 /// Of a limit in bytes. Where nothing may be used, one byte is too much.
@@ -58,7 +59,13 @@ double StagePartitioner::need(const std::vector<LiveContexts>& live, const std::
 
 std::vector<StagePartition> StagePartitioner::partitions(const Schedule& schedule) {
   std::vector<StagePartition> partitions;
-  if (auto partition = fastest(schedule)) partitions.push_back(*std::move(partition));
+  const auto add = [&](const StagePartition& partition) {
+    if (std::ranges::find(partitions, partition.stages, &StagePartition::stages) == partitions.end())
+      partitions.push_back(partition);
+  };
+  const double of_m = fill_and_drain(schedule);
+  for (const double slowest_counts : {std::min(of_m, decides_ties), of_m})
+    if (const auto partition = fastest(schedule, slowest_counts)) add(*partition);
   auto [fixed, is_new] = fixed_.try_emplace(schedule.stage_count());
   if (is_new) {
     std::vector<LayerSize> layers;
@@ -68,10 +75,7 @@ std::vector<StagePartition> StagePartitioner::partitions(const Schedule& schedul
         {PartitionKind::uniform, true, stages_of(partition_uniformly(layers, schedule.stage_count()))},
         {PartitionKind::parameters, true, stages_of(partition_by_parameters(layers, schedule.stage_count()))}};
   }
-  for (const StagePartition& partition : fixed->second)
-    if (std::none_of(partitions.begin(), partitions.end(),
-                     [&](const StagePartition& other) { return other.stages == partition.stages; }))
-      partitions.push_back(partition);
+  for (const StagePartition& partition : fixed->second) add(partition);
   return partitions;
 }
 
@@ -99,12 +103,12 @@ StagePartition StagePartitioner::smallest(const Schedule& schedule) {
 }
 
 /// Without properties that have no effect with these costs, so that fewer searches are needed.
-StagePartitioner::Pace StagePartitioner::pace_of(const Schedule& schedule) const {
+StagePartitioner::Pace StagePartitioner::pace_of(const Schedule& schedule, double slowest_counts) const {
   GradientInstructions instructions;
   if (sums_.has_fused() || sums_.has_backward()) instructions = gradient_instructions(schedule);
   if (!sums_.has_fused()) instructions.fused = 0;
   if (!sums_.has_backward() && !sums_.has_fused()) instructions.unsplit = 0;
-  return {schedule.rank_of_stage, instructions};
+  return {schedule.rank_of_stage, instructions, slowest_counts};
 }
 
 double StagePartitioner::rank_time(const Pace& pace, Rank rank, std::span<const LayerRange> stages) const {
@@ -133,64 +137,60 @@ FoundPartition StagePartitioner::fastest_where(const Pace& pace, const std::vect
     return !live || need(rank, (*live)[rank.index()], stages) <= 1;
   };
   const Site& site = sums_.site();
-  const auto work = [&](Rank rank, std::span<const LayerRange> stages) {
-    double sum = 0;
-    for (const LayerRange& stage : stages) sum += sums_.work_and_update(stage, pace.instructions);
-    return site.slowness(rank) * sum;
-  };
-  PartitionProblem problem{
-      .layers = sums_.layers(),
-      .rank_of_stage = rank_of_stage,
-      .begins = possible_begins(blocks_, static_cast<int>(rank_of_stage.size())),
-      .cost =
-          [&](Rank rank, std::span<const LayerRange> stages) {
-            return fits(rank, stages) ? rank_time(pace, rank, stages) : forbidden;
-          },
-      .least = [&](Rank rank,
-                   std::span<const LayerRange> stages) { return fits(rank, stages) ? work(rank, stages) : forbidden; },
-      .share =
-          [&](LayerRange range) { return site.least_slowness() * sums_.work_and_update(range, pace.instructions); }};
-  FoundPartition fast = found(cheapest_partition(problem, known));
-  const std::size_t ranks = std::max_element(rank_of_stage.begin(), rank_of_stage.end())->index() + 1;
-  if (ranks == rank_of_stage.size()) return fast;
-
-  // With several stages per rank, many partitions are optimal. Choose the one whose slowest stage is the fastest.
-  const auto slowest = [&](Rank rank, std::span<const LayerRange> stages) {
+  const auto slowest = [&](std::span<const LayerRange> stages) {
     double time = 0;
     for (const LayerRange& stage : stages) time = std::max(time, sums_.work(stage, pace.instructions));
-    return site.slowness(rank) * time;
+    return pace.slowest_counts * time;
   };
-  const auto chunks = static_cast<double>(rank_of_stage.size()) / static_cast<double>(ranks);
-  const RankCost of_ranks = problem.cost;
-  problem.cost = [&](Rank rank, std::span<const LayerRange> stages) {
-    return of_ranks(rank, stages) <= fast.cost ? slowest(rank, stages) : forbidden;
+  const auto least = [&](std::span<const LayerRange> stages) {
+    double sum = slowest(stages);
+    for (const LayerRange& stage : stages) sum += sums_.work_and_update(stage, pace.instructions);
+    return sum;
   };
-  problem.least = [&](Rank rank, std::span<const LayerRange> stages) {
-    return fits(rank, stages) && work(rank, stages) <= fast.cost ? slowest(rank, stages) : forbidden;
-  };
-  problem.share = [&](LayerRange range) {
-    return site.least_slowness() * sums_.work(range, pace.instructions) / chunks;
-  };
-  FoundPartition even = found(cheapest_partition(problem, {fast.stages}));
-  return {std::move(even.stages), fast.cost, fast.exact && even.exact};
+  const std::size_t ranks = std::ranges::max_element(rank_of_stage)->index() + 1;
+  const double of_a_stage = pace.slowest_counts * static_cast<double>(ranks) / static_cast<double>(rank_of_stage.size());
+  return found(cheapest_partition(
+      {.layers = sums_.layers(),
+       .rank_of_stage = rank_of_stage,
+       .begins = possible_begins(blocks_, static_cast<int>(rank_of_stage.size())),
+       .cost =
+           [&](Rank rank, std::span<const LayerRange> stages) {
+             if (!fits(rank, stages)) return forbidden;
+             return rank_time(pace, rank, stages) + site.slowness(rank) * slowest(stages);
+           },
+       .least =
+           [&](Rank rank, std::span<const LayerRange> stages) {
+             return fits(rank, stages) ? site.slowness(rank) * least(stages) : forbidden;
+           },
+       .share =
+           [&](LayerRange range) {
+             return site.least_slowness() * (sums_.work_and_update(range, pace.instructions) +
+                                             of_a_stage * sums_.work(range, pace.instructions));
+           }},
+      known));
 }
 
-StagePartition StagePartitioner::fastest_of_any_size(const Schedule& schedule) {
-  const Pace pace = pace_of(schedule);
+double StagePartitioner::fill_and_drain(const Schedule& schedule) const {
+  const int ranks = schedule.rank_count();
+  return ranks < schedule.stage_count() ? static_cast<double>(ranks - 1) / schedule.micro_batches : 0;
+}
+
+StagePartition StagePartitioner::fastest_of_any_size(const Pace& pace) {
   auto known = fastest_.find(pace);
   if (known == fastest_.end()) known = fastest_.emplace(pace, fastest_where(pace, nullptr, {})).first;
   return {PartitionKind::time, known->second.exact, known->second.stages};
 }
 
-std::optional<StagePartition> StagePartitioner::fastest(const Schedule& schedule) {
-  const StagePartition free = fastest_of_any_size(schedule);
+std::optional<StagePartition> StagePartitioner::fastest(const Schedule& schedule, double slowest_counts) {
+  const Pace pace = pace_of(schedule, slowest_counts);
+  const StagePartition free = fastest_of_any_size(pace);
   if (!limits_memory()) return free;
   const std::vector<LiveContexts> live = live_contexts(schedule, sums_.weight_share());
   const auto fits = [&](const Stages& stages) { return need(live, schedule.rank_of_stage, stages) <= 1; };
   if (fits(free.stages)) return free;
   const StagePartition least = smallest(schedule);
   if (!fits(least.stages)) return std::nullopt;
-  const FoundPartition within = fastest_where(pace_of(schedule), &live, {least.stages});
+  const FoundPartition within = fastest_where(pace, &live, {least.stages});
   return StagePartition{PartitionKind::time, within.exact, within.stages};
 }
 
