@@ -198,7 +198,8 @@ LayerCosts layers_of(const std::vector<double>& times, int ranks) {
   costs.ranks = ranks;
   costs.samples = 8;
   costs.layers.clear();
-  for (const double time : times) costs.layers.push_back({say("layer", costs.layers.size()), time, time, time, 0, 0, 0});
+  for (const double time : times)
+    costs.layers.push_back({say("layer", costs.layers.size()), time, time, time, 0, 0, 0});
   return costs;
 }
 

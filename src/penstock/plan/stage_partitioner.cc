@@ -148,26 +148,27 @@ FoundPartition StagePartitioner::fastest_where(const Pace& pace, const std::vect
     return sum;
   };
   const std::size_t ranks = std::ranges::max_element(rank_of_stage)->index() + 1;
-  const double of_a_stage = pace.slowest_counts * static_cast<double>(ranks) / static_cast<double>(rank_of_stage.size());
-  return found(cheapest_partition(
-      {.layers = sums_.layers(),
-       .rank_of_stage = rank_of_stage,
-       .begins = possible_begins(blocks_, static_cast<int>(rank_of_stage.size())),
-       .cost =
-           [&](Rank rank, std::span<const LayerRange> stages) {
-             if (!fits(rank, stages)) return forbidden;
-             return rank_time(pace, rank, stages) + site.slowness(rank) * slowest(stages);
-           },
-       .least =
-           [&](Rank rank, std::span<const LayerRange> stages) {
-             return fits(rank, stages) ? site.slowness(rank) * least(stages) : forbidden;
-           },
-       .share =
-           [&](LayerRange range) {
-             return site.least_slowness() * (sums_.work_and_update(range, pace.instructions) +
-                                             of_a_stage * sums_.work(range, pace.instructions));
-           }},
-      known));
+  const double of_a_stage =
+      pace.slowest_counts * static_cast<double>(ranks) / static_cast<double>(rank_of_stage.size());
+  return found(cheapest_partition({.layers = sums_.layers(),
+                                   .rank_of_stage = rank_of_stage,
+                                   .begins = possible_begins(blocks_, static_cast<int>(rank_of_stage.size())),
+                                   .cost =
+                                       [&](Rank rank, std::span<const LayerRange> stages) {
+                                         if (!fits(rank, stages)) return forbidden;
+                                         return rank_time(pace, rank, stages) + site.slowness(rank) * slowest(stages);
+                                       },
+                                   .least =
+                                       [&](Rank rank, std::span<const LayerRange> stages) {
+                                         return fits(rank, stages) ? site.slowness(rank) * least(stages) : forbidden;
+                                       },
+                                   .share =
+                                       [&](LayerRange range) {
+                                         return site.least_slowness() *
+                                                (sums_.work_and_update(range, pace.instructions) +
+                                                 of_a_stage * sums_.work(range, pace.instructions));
+                                       }},
+                                  known));
 }
 
 double StagePartitioner::fill_and_drain(const Schedule& schedule) const {
