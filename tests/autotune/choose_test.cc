@@ -223,6 +223,19 @@ TEST(StepComparison, one_slow_turn_decides_nothing) {
   }
 }
 
+TEST(StepComparison, measures_two_candidates_whatever_the_time) {
+  World world({.stages = 2});
+  std::vector<int> calls(4, 0);
+  const auto times = [&](std::size_t i) {
+    ++calls[i];
+    return std::vector{i == 0 ? 102.0 : 100.0};
+  };
+  const StepComparison comparison = compare_steps(world, 4, {.most_ms = 0}, times);
+  EXPECT_EQ(calls, (std::vector<int>{1, 1, 0, 0}));
+  EXPECT_EQ(comparison.best, 0U) << "2 % say nothing after one round";
+  EXPECT_EQ(comparison.step_ms, (std::vector<double>{102, 100, 0, 0}));
+}
+
 TEST(StepComparison, prefers_the_first_of_equally_short_steps) {
   World world({.stages = 1});
   const auto best_of = [&](std::vector<double> step_ms) {

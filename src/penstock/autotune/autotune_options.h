@@ -24,9 +24,10 @@ struct ProfileOptions {
 /// Limits of a comparison of measured steps (compare_steps).
 struct ComparisonOptions {
   int finalists = 6;  // candidates whose steps are measured, at most; 1: the prediction decides
-  /// No further round begins after this time, if there were five. Where steps are long there are fewer candidates and
-  /// rounds: after the first, none begins that would end after five seconds.
-  double budget_ms = 5000;
+  double budget_ms = 5000;  // no further round begins after this time, if there were five
+  /// Nothing begins that would end after this time, not even what is left of the first round, except for the first two
+  /// candidates. The schedule "auto" takes less where ten seconds have passed before, with layers, say.
+  double most_ms = 5000;
 };
 
 struct AutotuneOptions {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -27,8 +26,8 @@ namespace {
 constexpr double clearly_longer[] = {2, 1.10, 1.06, 1.03};  // after the first, second, ... round
 constexpr std::size_t least_rounds = 5;
 constexpr std::size_t most_rounds = 12;
-constexpr double most_ms = 5000;  // of all rounds but the first
-constexpr double long_step_ms = 500;
+constexpr double whole_ms = 10000;  // of choose_by_profile(), if two candidates can be measured in it
+constexpr double long_step_ms = 300;
 constexpr double clearly_shorter[] = {0.97, 0.99};  // after one round, and after more
 constexpr double disturbed = 1.15;                  // the longest round of a candidate beside its shortest
 
@@ -214,13 +213,6 @@ class StepTimer {
   const AutotuneOptions& how_;
 };
 
-/// How many finalists two rounds can compare in the time that they have: at least two.
-int affordable_finalists(const std::vector<Trial>& trials, int most) {
-  double shortest_ms = std::numeric_limits<double>::infinity();
-  for (const Trial& trial : trials) shortest_ms = std::min(shortest_ms, trial.planned.plan.prediction.makespan);
-  return std::clamp(static_cast<int>(most_ms / (2 * std::max(shortest_ms, 1.0))), std::min(2, most), most);
-}
-
 /// The candidates of the winner's trial, with the winner as their plan.
 Planned planned_with(const Entry& winner) {
   Planned planned = winner.trial->planned;
@@ -242,19 +234,24 @@ StepComparison compare_steps(World& world, std::size_t count, const ComparisonOp
   std::vector<std::size_t> left(count);
   std::iota(left.begin(), left.end(), std::size_t{0});
   const std::int64_t begin = now_ns();
+  const auto spent_ms = [&] { return of_rank_0(world, {ms_since(begin)}).front(); };
+  const auto fits_once_more = [&](double spent, std::size_t times_done) {
+    return spent + spent / static_cast<double>(times_done) <= how.most_ms;
+  };
   for (std::size_t round = 0; round < most_rounds && left.size() > 1; ++round) {
     for (std::size_t i = 0; i < left.size(); ++i) {
       const std::size_t candidate = round % 2 == 0 ? left[i] : left[left.size() - 1 - i];
       const std::vector<double> measured = of_rank_0(world, measure(candidate));
       require<InternalError>(!measured.empty(), "no step of a candidate was measured");
       times[candidate].push_back(lower_quartile(measured));
+      if (round == 0 && i > 0 && !fits_once_more(spent_ms(), i + 1)) left.resize(i + 1);
     }
     const std::size_t best =
         *std::ranges::min_element(left, {}, [&](std::size_t candidate) { return shortest(times[candidate]); });
     std::erase_if(left, [&](std::size_t candidate) { return is_clearly_longer(times[candidate], times[best]); });
-    const double spent = of_rank_0(world, {ms_since(begin)}).front();
+    const double spent = spent_ms();
     if (spent > how.budget_ms && round + 1 >= least_rounds) break;
-    if (spent + spent / static_cast<double>(round + 1) > most_ms) break;
+    if (!fits_once_more(spent, round + 1)) break;
   }
   StepComparison comparison{left.front(), {}};
   const double shorter = clearly_shorter[times[left.front()].size() > 1 ? 1 : 0];
@@ -296,6 +293,7 @@ PipelineOptions decided_options(PipelineOptions options, std::string partition, 
 
 AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& given,
                              const AutotuneOptions& how) {
+  const std::int64_t begin = now_ns();
   const PipelineOptions options = with_example_inputs(given, how.sample);
   PlanConstraints constraints = constraints_of(world, network, options, how.cluster);
   const bool is_annotated = !constraints.stages.empty();
@@ -320,20 +318,21 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
     trials.push_back({std::move(costs), std::move(planned)});
   }
 
-  constraints.finalists = affordable_finalists(trials, constraints.finalists);
   const auto partition_for = [&](const Plan& plan) { return is_annotated ? options.partition : partition_of(plan); };
   const auto options_for = [&](const Plan& plan) { return decided_options(options, partition_for(plan), plan); };
   std::vector<Entry> entries = fitting_entries(world, network, loss, trials, constraints, how, options_for);
   // On some processors LibTorch's kernels are faster in a whole step than those that are faster one by one.
   if (how.comparison.finalists > 1 && options.kernel_selection.empty() &&
       !entries.front().finalist.plan.kernels.empty()) {
-    entries.push_back(entries.front());
-    entries.back().finalist.plan.kernels.clear();
+    entries.insert(entries.begin() + 1, entries.front());
+    entries[1].finalist.plan.kernels.clear();
   }
   StepComparison comparison;
   if (entries.size() > 1) {
     StepTimer time_steps(world, network, loss, how);
-    comparison = compare_steps(world, entries.size(), how.comparison, [&](std::size_t i) {
+    ComparisonOptions limits = how.comparison;
+    limits.most_ms = std::min(limits.most_ms, whole_ms - of_rank_0(world, {ms_since(begin)}).front());
+    comparison = compare_steps(world, entries.size(), limits, [&](std::size_t i) {
       const Plan& plan = entries[i].finalist.plan;
       PipelineOptions timed = options_for(plan);
       timed.update_every = 1;
@@ -347,6 +346,7 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
       .options = options_for(plan), .plan = plan, .costs = winner.trial->costs, .planned = planned_with(winner)};
   if (winner.costs) choice.options.costs = winner.costs;
   for (std::size_t i = 0; i < comparison.step_ms.size(); ++i) {
+    if (comparison.step_ms[i] == 0) continue;
     auto& compared = choice.planned->compared;
     compared.insert(i == comparison.best ? compared.begin() : compared.end(),
                     {entries[i].finalist.candidate, comparison.step_ms[i],

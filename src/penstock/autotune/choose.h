@@ -18,7 +18,7 @@ class World;
 
 struct StepComparison {
   std::size_t best = 0;
-  std::vector<double> step_ms;  // of each candidate's shortest round
+  std::vector<double> step_ms;  // of each candidate's shortest round; 0 where it was not measured
 };
 
 /// Measures `count` candidates, the predicted best first. `measure(i)` runs a few steps of candidate i and returns
