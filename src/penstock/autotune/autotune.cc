@@ -22,7 +22,7 @@ bool is_auto(const PipelineOptions& options) { return options.schedule == "auto"
 AutoChoice measured(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                     const AutotuneOptions& how) {
   if (is_auto(options)) return choose_by_profile(world, network, loss, options, how);
-  return {.options = measured_options(world, network, options, how.sample.list())};
+  return {.options = measured_options(world, network, options, how.sample.list()).options};
 }
 
 std::string present_time() {

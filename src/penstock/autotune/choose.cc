@@ -28,6 +28,7 @@ constexpr std::size_t least_rounds = 5;
 constexpr std::size_t most_rounds = 12;
 constexpr double whole_ms = 10000;  // of choose_by_profile(), if two candidates can be measured in it
 constexpr double long_step_ms = 300;
+constexpr double clear_gain = 1.25;                 // of tuned kernels
 constexpr double clearly_shorter[] = {0.97, 0.99};  // after one round, and after more
 constexpr double disturbed = 1.15;                  // the longest round of a candidate beside its shortest
 
@@ -105,6 +106,7 @@ LayerCosts given_costs(const std::string& text, int micro_batches, int ranks) {
 struct Trial {
   LayerCosts costs;
   Planned planned;
+  double kernel_gain = 1;
 };
 
 /// A finalist of one of several trials; without Plan::kernels it runs with LibTorch's.
@@ -312,18 +314,18 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
   for (const int count : counts) {
     PipelineOptions counted = options;
     counted.micro_batches = count;
-    LayerCosts costs = how.layer_costs.empty() ? profile(world, network, loss, counted, profiling)
-                                               : given_costs(how.layer_costs, count, world.stages());
-    Planned planned = make_plan(costs, constraints);
-    trials.push_back({std::move(costs), std::move(planned)});
+    Profiled profiled = how.layer_costs.empty() ? profiled_layers(world, network, loss, counted, profiling)
+                                                : Profiled{given_costs(how.layer_costs, count, world.stages())};
+    Planned planned = make_plan(profiled.costs, constraints);
+    trials.push_back({std::move(profiled.costs), std::move(planned), profiled.kernel_gain});
   }
 
   const auto partition_for = [&](const Plan& plan) { return is_annotated ? options.partition : partition_of(plan); };
   const auto options_for = [&](const Plan& plan) { return decided_options(options, partition_for(plan), plan); };
   std::vector<Entry> entries = fitting_entries(world, network, loss, trials, constraints, how, options_for);
-  // On some processors LibTorch's kernels are faster in a whole step than those that are faster one by one.
+  // On some processors LibTorch's kernels are faster in a whole step than those that are a little faster one by one.
   if (how.comparison.finalists > 1 && options.kernel_selection.empty() &&
-      !entries.front().finalist.plan.kernels.empty()) {
+      !entries.front().finalist.plan.kernels.empty() && entries.front().trial->kernel_gain < clear_gain) {
     entries.insert(entries.begin() + 1, entries.front());
     entries[1].finalist.plan.kernels.clear();
   }

@@ -235,7 +235,8 @@ std::string fastest_partition(const Graph& graph, const std::vector<double>& sec
                 [&](const LayerRange& stage) { return graph.nodes[static_cast<std::size_t>(stage.begin)].name; });
 }
 
-PipelineOptions measured_options(World& world, Cell& network, PipelineOptions options, const Tensors& batch) {
+MeasuredOptions measured_options(World& world, Cell& network, PipelineOptions options, const Tensors& batch) {
+  double kernel_gain = 1;
   const bool wants_kernels = options.kernels == Kernels::tuned && options.kernel_selection.empty();
   require_kernels(options.kernels);
   if (wants_kernels || options.partition == "time") {
@@ -244,18 +245,20 @@ PipelineOptions measured_options(World& world, Cell& network, PipelineOptions op
     const Tensors sample = micro_batch_of(batch, options, world.replicas());
     const SampleAgreement agreement{world, ranks_of(world).next_pipeline(), graph, sample};
     const layers::Autocast autocast = layers::autocast_for(options.precision, c10::kCPU);
-    if (wants_kernels)
-      options.kernel_selection =
+    if (wants_kernels) {
+      const TunedKernels tuned =
           agree_on_kernels(agreement, {.compute_type = autocast.enabled ? autocast.type : torch::kFloat32,
                                        .weight_gradients = weight_gradients_of(training),
-                                       .micro_batches = options.micro_batches})
-              .to_text();
+                                       .micro_batches = options.micro_batches});
+      options.kernel_selection = tuned.selection.to_text();
+      kernel_gain = tuned.gain;
+    }
     if (options.partition == "time" && !is_annotated(graph))
       options.partition =
           agree_on_fastest_partition(agreement, kernels::kernels_from(options.kernels, options.kernel_selection),
                                      autocast, training.rank_of_stage);
   }
-  return options;
+  return {std::move(options), kernel_gain};
 }
 
 }  // namespace penstock

@@ -21,11 +21,16 @@ namespace layers {
 struct Autocast;
 }
 
+struct MeasuredOptions {
+  PipelineOptions options;
+  double kernel_gain = 1;  // TunedKernels::gain, where kernels were measured
+};
+
 /// Returns `options` with the fastest kernel_selection under Kernels::tuned, and with the partition "time" replaced by
 /// the partition found. Options that need no measurement are returned unchanged. World rank 0 measures, on one
 /// micro-batch of `batch`, the network's inputs, and all ranks get its result. Collective. Throws ConfigError if a
 /// measurement needs a batch and there is none.
-PipelineOptions measured_options(World& world, Cell& network, PipelineOptions options,
+MeasuredOptions measured_options(World& world, Cell& network, PipelineOptions options,
                                  const std::vector<torch::Tensor>& batch);
 
 /// Whether the memory limit of `options` is in bytes, and PipelineOptions::costs do not say how many a micro-batch's

@@ -124,21 +124,19 @@ PassBatch first_micro_batches(const PipelineOptions& options, const AutotuneOpti
   return {{first(axes.inputs, how.sample), first(axes.targets, how.sample_targets), how.profile.steps}, count, false};
 }
 
-/// The batch of all passes. `step_ms` times a step of a number of micro-batches. Where the steps of a pass would take
-/// longer than longest_pass_ms, a few micro-batches stand for all: as many as keep every rank busy.
-PassBatch batch_to_time(const PipelineOptions& options, const AutotuneOptions& how, const World& world,
-                        const std::function<double(const PassBatch&)>& step_ms) {
-  const double one_ms = step_ms(first_micro_batches(options, how, world.replicas(), 1));
+/// The batch of all passes: `few`, of which a step takes `few_ms`, where the steps of a pass with the whole batch would
+/// take longer than longest_pass_ms.
+PassBatch batch_to_time(PassBatch few, double few_ms, const PipelineOptions& options, const AutotuneOptions& how,
+                        const World& world) {
   const auto pass_ms = [&](int micro_batches, int steps) {
-    const double waves = static_cast<double>(micro_batches + world.stages() - 1) / world.stages();
-    return one_ms * waves * static_cast<double>(std::size(profiled_steps)) * (steps + TimedSteps::untimed);
+    const int slots = world.stages() - 1;  // while the pipeline fills and drains
+    return few_ms * (micro_batches + slots) / (few.micro_batches + slots) *
+           static_cast<double>(std::size(profiled_steps)) * (steps + TimedSteps::untimed);
   };
   if (pass_ms(options.micro_batches, how.profile.steps) <= longest_pass_ms)
     return first_micro_batches(options, how, world.replicas(), options.micro_batches);
-  const int few = std::min(options.micro_batches, std::max(2, world.stages()));
-  PassBatch batch = first_micro_batches(options, how, world.replicas(), few);
-  while (batch.batch.steps > 1 && pass_ms(few, batch.batch.steps) > longest_pass_ms) --batch.batch.steps;
-  return batch;
+  while (few.batch.steps > 1 && pass_ms(few.micro_batches, few.batch.steps) > longest_pass_ms) --few.batch.steps;
+  return few;
 }
 
 constexpr int short_count = 16, long_count = 3;
@@ -234,8 +232,13 @@ LinkRecord measured_by(const RankContext& context, std::uint32_t pipeline) {
 
 }  // namespace
 
-LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& given,
+LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                    const AutotuneOptions& how) {
+  return profiled_layers(world, network, loss, options, how).costs;
+}
+
+Profiled profiled_layers(World& world, Cell& network, const Loss& loss, const PipelineOptions& given,
+                         const AutotuneOptions& how) {
   const PipelineOptions options = with_example_inputs(given, how.sample);
   const ProfileOptions& timing = how.profile;
   require_sample_and_choice(loss, options, how);
@@ -253,37 +256,39 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   PipelineOptions base = options;
   base.update_every = 1;
   base.partition = world.stages() > 1 && annotated.empty() ? "time" : "uniform";
-  const auto pipeline_for = [&](const PipelineOptions& candidate, const PassBatch& timed) {
-    auto pipeline = std::make_unique<Pipeline>(world, network, loss,
-                                               measured_options(world, network, candidate, timed.batch.inputs.list()));
+  // All pipelines use the kernels and the partition for one stage per rank that are measured for the first.
+  const auto [measured, kernel_gain] =
+      measured_options(world, network, *profiled_options(profiled_steps[fused_run], base, size), how.sample.list());
+  base.kernel_selection = measured.kernel_selection;
+  base.partition = measured.partition;
+  const auto pipeline_for = [&](const ProfiledSteps& what) {
+    auto pipeline = std::make_unique<Pipeline>(world, network, loss, *profiled_options(what, base, size));
     pipeline->optimize_with(optimizer_or_sgd(timing.optimizer));
-    // All pipelines use the kernels and the partition for one stage per rank that were measured for the first.
-    base.kernel_selection = pipeline->options().kernel_selection;
     return pipeline;
   };
-  const PassBatch batch = batch_to_time(options, how, world, [&](const PassBatch& one) {
-    PipelineOptions counted = base;
-    counted.micro_batches = one.micro_batches;
-    const auto pipeline = pipeline_for(*profiled_options(profiled_steps[fused_run], counted, size), one);
-    base.partition = pipeline->options().partition;
-    const auto step_ms = [&] {
-      const std::int64_t begin = now_ns();
-      pipeline->train_step(one.batch.inputs, one.batch.targets).wait();
-      return of_rank_0(world, {ms_since(begin)}).front();
-    };
-    const double first_ms = step_ms();
-    return first_ms < cold_ms ? step_ms() : first_ms;
-  });
+  // As many micro-batches as keep every rank busy.
+  const PassBatch few = first_micro_batches(options, how, world.replicas(), std::max(2, world.stages()));
+  base.micro_batches = few.micro_batches;
+  std::unique_ptr<Pipeline> of_few = pipeline_for(profiled_steps[fused_run]);
+  const auto step_ms = [&] {
+    const std::int64_t begin = now_ns();
+    of_few->train_step(few.batch.inputs, few.batch.targets).wait();
+    return of_rank_0(world, {ms_since(begin)}).front();
+  };
+  const double first_ms = step_ms();
+  const PassBatch batch = batch_to_time(few, first_ms < cold_ms ? step_ms() : first_ms, options, how, world);
   base.micro_batches = batch.micro_batches;
+  if (batch.micro_batches != few.micro_batches) of_few.reset();
   const auto pass = [&] {
     Runs runs;
     for (const ProfiledSteps& what : profiled_steps) {
       runs.emplace_back();
-      const std::optional<PipelineOptions> candidate = profiled_options(what, base, size);
-      if (!candidate || (!timing.slowdown_under_load && &what == &profiled_steps[sequential_run])) continue;
+      if (!profiled_options(what, base, size) ||
+          (!timing.slowdown_under_load && &what == &profiled_steps[sequential_run]))
+        continue;
       if (what.in_chunks && !batch.is_whole) continue;  // the parameters of long steps are in no cache
-      const auto pipeline = pipeline_for(*candidate, batch);
-      if (!what.in_chunks) base.partition = pipeline->options().partition;
+      const bool is_built = of_few && &what == &profiled_steps[fused_run];
+      const auto pipeline = is_built ? std::move(of_few) : pipeline_for(what);
       runs.back() = timed_run(*pipeline, batch.batch);
       if (site) runs.back() = at_speed_one(std::move(*runs.back()), *site);
     }
@@ -313,7 +318,7 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
     take_measured_bytes(measured_bytes(world, network, loss, split, how), passes.front()[split_run]->plan.stages,
                         costs);
   }
-  return costs;
+  return {std::move(costs), kernel_gain};
 }
 
 std::optional<PipelineOptions> profiled_options(const ProfiledSteps& what, const PipelineOptions& base,

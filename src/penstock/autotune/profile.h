@@ -44,6 +44,15 @@ class Site;
 LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                    const AutotuneOptions& how);
 
+struct Profiled {
+  LayerCosts costs;
+  double kernel_gain = 1;  // TunedKernels::gain, where kernels were measured
+};
+
+/// profile(), and how much faster the kernels are that it chose.
+Profiled profiled_layers(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
+                         const AutotuneOptions& how);
+
 /// The pipelines that profile() times, in this order. The functions below are its parts.
 struct ProfiledSteps {
   const char* schedule;            // with one stage per rank

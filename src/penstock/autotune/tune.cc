@@ -23,6 +23,16 @@ constexpr int most_tuning_rounds = 20;  // for layers that take little time
 constexpr double enough_ms = 50;
 constexpr double hopeless = 2;  // a kernel this many times as slow as the best is not timed again
 
+/// The times of LibTorch's kernels and of the fastest ones.
+struct TimeSums {
+  double library = 0, fastest = 0;
+
+  void add(double of_library, double of_fastest) {
+    library += of_library;
+    fastest += of_fastest;
+  }
+};
+
 double milliseconds(const std::function<void()>& run) {
   const std::int64_t begin = now_ns();
   run();
@@ -51,19 +61,21 @@ class TimedConvolution {
     sum_ = torch::zeros(weight_.permute({0, 2, 3, 1}).sizes(), torch::kFloat32);
   }
 
-  ConvolutionKernel fastest(Product product) const {
+  ConvolutionKernel fastest(Product product, TimeSums& sums) const {
     ConvolutionKernel best = ConvolutionKernel::library;
-    double least = std::numeric_limits<double>::infinity();
+    double least = std::numeric_limits<double>::infinity(), of_library = least;
     for (const auto kernel :
          {ConvolutionKernel::library, ConvolutionKernel::columns, ConvolutionKernel::kernel_positions}) {
       if (!has_kernel(kernel, product)) continue;
       double own = milliseconds([&] { run(product, kernel); });
       for (int i = 0; i < tuning_runs && own < hopeless * least; ++i)
         own = std::min(own, milliseconds([&] { run(product, kernel); }));
+      if (kernel == ConvolutionKernel::library) of_library = own;
       if (own >= least) continue;
       least = own;
       best = kernel;
     }
+    sums.add(of_library, least);
     return best;
   }
 
@@ -116,7 +128,8 @@ class TimedConvolution {
 };
 
 /// The fastest kernel for F and I together, because both use the same memory order.
-LinearKernel fastest(const torch::nn::LinearImpl& module, const torch::Tensor& input, const TuneOptions& options) {
+LinearKernel fastest(const torch::nn::LinearImpl& module, const torch::Tensor& input, const TuneOptions& options,
+                     TimeSums& sums) {
   const auto typed = [&](const torch::Tensor& tensor) {
     return tensor.defined() ? tensor.detach().to(options.compute_type) : tensor;
   };
@@ -145,15 +158,18 @@ LinearKernel fastest(const torch::nn::LinearImpl& module, const torch::Tensor& i
       one.least = std::min(one.least, own);
       spent += own;
     }
-  return std::ranges::min_element(all, {}, &Timed::least)->kernel;
+  const Timed& best = *std::ranges::min_element(all, {}, &Timed::least);
+  sums.add(all.front().least, best.least);
+  return best.kernel;
 }
 
 }  // namespace
 
-KernelSelection tune(const Graph& graph, const Tensors& sample, const TuneOptions& options,
-                     const std::function<void(const Node&)>& at) {
+TunedKernels tune(const Graph& graph, const Tensors& sample, const TuneOptions& options,
+                  const std::function<void(const Node&)>& at) {
   const torch::NoGradGuard no_grad;
   KernelSelection selection = KernelSelection::tuned();
+  TimeSums sums;
   std::set<ConvolutionShape> seen;
   std::set<LinearShape> seen_linears;
   walk_sample(graph, sample, Kernels::tuned, [&](const SampleCall& call) {
@@ -166,22 +182,24 @@ KernelSelection tune(const Graph& graph, const Tensors& sample, const TuneOption
     if (shape && seen.insert(*shape).second) {
       const TimedConvolution convolution(*module, *shape, x, options);
       for (const Product product : {Product::forward, Product::input_grad, Product::weight_grad})
-        selection.choose(*shape, product, convolution.fastest(product));
+        selection.choose(*shape, product, convolution.fastest(product, sums));
     }
     if (const auto* linear = dynamic_cast<const torch::nn::LinearImpl*>(call.layer->module.get());
         linear && x.numel() > 0 && seen_linears.insert({linear->weight.size(1), linear->weight.size(0)}).second)
-      selection.choose({linear->weight.size(1), linear->weight.size(0)}, fastest(*linear, x, options));
+      selection.choose({linear->weight.size(1), linear->weight.size(0)}, fastest(*linear, x, options, sums));
     return call.layer->forward(call.inputs);
   });
-  return selection;
+  return {selection, sums.fastest > 0 ? sums.library / sums.fastest : 1};
 }
 
-KernelSelection agree_on_kernels(const SampleAgreement& agreement, const TuneOptions& options) {
-  return KernelSelection::from_text(agreement.on(Topic::kernels, [&](const RankContext& context) {
-    return tune(agreement.graph, agreement.sample, options,
-                [&](const Node& node) { report_progress_of(context, "tune " + node.name); })
-        .to_text();
-  }));
+TunedKernels agree_on_kernels(const SampleAgreement& agreement, const TuneOptions& options) {
+  const std::string text = agreement.on(Topic::kernels, [&](const RankContext& context) {
+    const TunedKernels tuned = tune(agreement.graph, agreement.sample, options,
+                                    [&](const Node& node) { report_progress_of(context, "tune " + node.name); });
+    return say(tuned.gain, "\n", tuned.selection.to_text());
+  });
+  const std::size_t line = text.find('\n');
+  return {KernelSelection::from_text(text.substr(line + 1)), std::stod(text.substr(0, line))};
 }
 
 }  // namespace penstock

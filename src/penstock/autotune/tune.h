@@ -14,13 +14,18 @@ struct TuneOptions {
   int micro_batches = 1;                                       // of a step
 };
 
+struct TunedKernels {
+  kernels::KernelSelection selection;
+  double gain = 1;  // the time of LibTorch's kernels over that of the selection, over products of different shapes
+};
+
 /// The fastest kernels for linear layers and for two-dimensional convolutions without groups whose padding is zeros;
 /// all others keep LibTorch's kernels. Takes the best of several runs after a warm-up run. Calls `at` before each node.
 /// Uses the intra-op threads of the calling thread.
-kernels::KernelSelection tune(const Graph& graph, const Tensors& sample, const TuneOptions& options,
-                              const std::function<void(const Node&)>& at);
+TunedKernels tune(const Graph& graph, const Tensors& sample, const TuneOptions& options,
+                  const std::function<void(const Node&)>& at);
 
 /// Tunes on world rank 0, and returns its selection on every rank. Collective.
-kernels::KernelSelection agree_on_kernels(const SampleAgreement& agreement, const TuneOptions& options);
+TunedKernels agree_on_kernels(const SampleAgreement& agreement, const TuneOptions& options);
 
 }  // namespace penstock
