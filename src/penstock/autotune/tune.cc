@@ -18,25 +18,45 @@ namespace penstock {
 using namespace kernels;
 namespace {
 
-constexpr int tuning_runs = 3;
+constexpr int least_tuning_rounds = 4;
 constexpr int most_tuning_rounds = 20;  // for layers that take little time
-constexpr double enough_ms = 50;
-constexpr double hopeless = 2;  // a kernel this many times as slow as the best is not timed again
+constexpr double enough_ms = 25;
+constexpr double hopeless = 2;  // a kernel this many times as slow as the best is run twice only
 
 /// The times of LibTorch's kernels and of the fastest ones.
 struct TimeSums {
   double library = 0, fastest = 0;
-
-  void add(double of_library, double of_fastest) {
-    library += of_library;
-    fastest += of_fastest;
-  }
 };
 
 double milliseconds(const std::function<void()>& run) {
   const std::int64_t begin = now_ns();
   run();
   return ms_since(begin);
+}
+
+template <class Kernel>
+struct TimedKernel {
+  Kernel kernel;
+  std::function<void()> run;
+  double least = std::numeric_limits<double>::infinity();
+};
+
+/// The fastest of `all`, of which the first is LibTorch's. Runs them in rounds, so that a temporary slowdown of the
+/// machine affects all of them.
+template <class Kernel>
+Kernel fastest_of(std::vector<TimedKernel<Kernel>> all, TimeSums& sums) {
+  double spent = 0, least = std::numeric_limits<double>::infinity();
+  for (int round = 0; round < least_tuning_rounds || (round < most_tuning_rounds && spent < enough_ms); ++round)
+    for (TimedKernel<Kernel>& one : all) {
+      if (round > 1 && one.least > hopeless * least) continue;
+      const double own = milliseconds(one.run);
+      spent += own;
+      one.least = std::min(one.least, own);
+      least = std::min(least, own);
+    }
+  sums.library += all.front().least;
+  sums.fastest += least;
+  return std::ranges::min_element(all, {}, &TimedKernel<Kernel>::least)->kernel;
 }
 
 /// One convolution of the network, with the operands of its products.
@@ -62,21 +82,11 @@ class TimedConvolution {
   }
 
   ConvolutionKernel fastest(Product product, TimeSums& sums) const {
-    ConvolutionKernel best = ConvolutionKernel::library;
-    double least = std::numeric_limits<double>::infinity(), of_library = least;
+    std::vector<TimedKernel<ConvolutionKernel>> all;
     for (const auto kernel :
-         {ConvolutionKernel::library, ConvolutionKernel::columns, ConvolutionKernel::kernel_positions}) {
-      if (!has_kernel(kernel, product)) continue;
-      double own = milliseconds([&] { run(product, kernel); });
-      for (int i = 0; i < tuning_runs && own < hopeless * least; ++i)
-        own = std::min(own, milliseconds([&] { run(product, kernel); }));
-      if (kernel == ConvolutionKernel::library) of_library = own;
-      if (own >= least) continue;
-      least = own;
-      best = kernel;
-    }
-    sums.add(of_library, least);
-    return best;
+         {ConvolutionKernel::library, ConvolutionKernel::columns, ConvolutionKernel::kernel_positions})
+      if (has_kernel(kernel, product)) all.push_back({kernel, [this, product, kernel] { run(product, kernel); }});
+    return fastest_of(std::move(all), sums);
   }
 
  private:
@@ -134,33 +144,19 @@ LinearKernel fastest(const torch::nn::LinearImpl& module, const torch::Tensor& i
     return tensor.defined() ? tensor.detach().to(options.compute_type) : tensor;
   };
   const layers::WeightAndBias parameters{typed(module.weight), typed(module.bias)};
-  struct Timed {
-    LinearKernel kernel;
-    torch::Tensor x, dy;
-    double least = std::numeric_limits<double>::infinity();
-  };
-  std::vector<Timed> all;
+  std::vector<TimedKernel<LinearKernel>> all;
   const torch::Tensor rows = typed(input).contiguous();
   for (const auto kernel : {LinearKernel::library, LinearKernel::bias_apart, LinearKernel::no_pack}) {
     if (!can_compute(kernel, rows, module.bias.defined())) continue;
     const torch::Tensor x = arranged_for(kernel, rows);
-    const torch::Tensor y = layers::run_linear(kernel, x, parameters);
-    all.push_back({kernel, x, arranged_for(kernel, torch::ones_like(y).contiguous())});
+    const torch::Tensor dy =
+        arranged_for(kernel, torch::ones_like(layers::run_linear(kernel, x, parameters)).contiguous());
+    all.push_back({kernel, [&parameters, kernel, x, dy] {
+                     layers::run_linear(kernel, x, parameters);
+                     layers::linear_input_gradient(kernel, dy, parameters.weight);
+                   }});
   }
-  // In rounds over all kernels, so that a temporary slowdown of the machine affects all of them.
-  double spent = 0;
-  for (int round = 0; round <= tuning_runs || (round < most_tuning_rounds && spent < enough_ms); ++round)
-    for (Timed& one : all) {
-      const double own = milliseconds([&] {
-        layers::run_linear(one.kernel, one.x, parameters);
-        layers::linear_input_gradient(one.kernel, one.dy, parameters.weight);
-      });
-      one.least = std::min(one.least, own);
-      spent += own;
-    }
-  const Timed& best = *std::ranges::min_element(all, {}, &Timed::least);
-  sums.add(all.front().least, best.least);
-  return best.kernel;
+  return fastest_of(std::move(all), sums);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ struct TunedKernels {
 };
 
 /// The fastest kernels for linear layers and for two-dimensional convolutions without groups whose padding is zeros;
-/// all others keep LibTorch's kernels. Takes the best of several runs after a warm-up run. Calls `at` before each node.
+/// all others keep LibTorch's kernels. Takes the best of several runs. Calls `at` before each node.
 /// Uses the intra-op threads of the calling thread.
 TunedKernels tune(const Graph& graph, const Tensors& sample, const TuneOptions& options,
                   const std::function<void(const Node&)>& at);
