@@ -6,7 +6,6 @@
 #include <thread>
 
 #include <ATen/Version.h>
-#include <torch/nn/module.h>
 #include <torch/version.h>
 
 #include "penstock/autotune/measured_options.h"
@@ -53,15 +52,14 @@ std::string shapes_of(const std::vector<torch::Tensor>& tensors) {
 }
 
 /// The type and settings of a layer, as LibTorch prints them, and the shapes of its parameters and buffers.
-std::string layer_text(const Node& node, std::uint64_t seed) {
-  const BuiltLayer built = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
+std::string layer_text(const Node& node) {
+  const LayerShapes& shapes = shapes_of(*node.layer);
   std::ostringstream text;
-  built.module->pretty_print(text);
-  for (const auto& parameter : built.module->named_parameters())
+  text << shapes.text;
+  for (const auto& parameter : shapes.parameters)
     text << " " << parameter.key() << " " << shape_of(parameter.value())
          << (parameter.value().requires_grad() ? "" : " frozen");
-  for (const auto& buffer : built.module->named_buffers())
-    text << " " << buffer.key() << " " << shape_of(buffer.value());
+  for (const auto& buffer : shapes.buffers) text << " " << buffer.key() << " " << shape_of(buffer.value());
   for (const auto& [name, owner] : node.ties) text << " " << name << " = " << owner.full_name();
   return in_one_line(text.str());
 }
@@ -73,7 +71,7 @@ std::string node_text(const Node& node, const PipelineOptions& options) {
   if (node.stage) text << ", stage " << *node.stage;
   if (!node.in_block.empty()) text << ", in " << in_one_line(node.in_block);
   if (node.recompute.value_or(options.recompute)) text << ", recomputed";
-  text << ": " << (node.is_layer() ? layer_text(node, options.seed) : "function");
+  text << ": " << (node.is_layer() ? layer_text(node) : "function");
   return text.str();
 }
 

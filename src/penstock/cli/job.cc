@@ -31,7 +31,7 @@ void require_plan_is_of(const JobFlags& flags, Cell& network) {
   for (const Node& node : trace_graph(network).nodes) {
     if (!node.is_parameter()) layers.insert(node.name);
     const bool has_parameters = node.is_layer() && !node.is_parameter() && planned.count(node.name) == 0 &&
-                                !node.layer->factory.build().module->parameters().empty();
+                                !shapes_of(*node.layer).parameters.is_empty();
     if (has_parameters) print_error(say("it does not have layer '", node.name, "', which this network has"));
   }
   for (const auto& stage : flags.planned->stages)

@@ -8,8 +8,6 @@
 #include <set>
 #include <sstream>
 
-#include <torch/nn/module.h>
-
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "penstock/pipeline/partition_network.h"
@@ -75,8 +73,8 @@ std::vector<std::int64_t> bytes_of_ranks(Cell& network, const PipelineOptions& o
     for (const int n : part.nodes) {
       const Node& node = staged.graph.nodes[static_cast<std::size_t>(n)];
       if (!node.is_layer()) continue;
-      const BuiltLayer built = build_layer(node.layer->factory, {.seed = options.seed, .layer = node.layer_path});
-      for (const auto& parameter : built.module->named_parameters()) {
+      const LayerShapes& shapes = shapes_of(*node.layer);
+      for (const auto& parameter : shapes.parameters) {
         const auto tie = node.ties.find(parameter.key());
         const std::string name =
             tie == node.ties.end() ? full_name(*node.layer, node.layer_path, parameter.key()) : tie->second.full_name();
@@ -87,8 +85,8 @@ std::vector<std::int64_t> bytes_of_ranks(Cell& network, const PipelineOptions& o
         of_rank += nbytes;
         if (trains) of_rank += nbytes + nbytes * training.optimizer_values / training.state_sharers;
       }
-      for (const torch::Tensor& buffer : built.module->buffers())
-        if (buffer.defined()) of_rank += static_cast<std::int64_t>(buffer.nbytes());
+      for (const auto& buffer : shapes.buffers)
+        if (buffer.value().defined()) of_rank += static_cast<std::int64_t>(buffer.value().nbytes());
     }
   }
   return bytes;

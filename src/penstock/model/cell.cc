@@ -178,6 +178,7 @@ void Cell::change_layers(const std::function<LayerFactory(const std::string& nam
     require<ScheduleError>(!layer.standalone, "layer '", path,
                            "' is built already: change layers before the network runs or its parameters are asked for");
     layer.factory = change(path, std::move(layer.factory));
+    layer.shapes.reset();
   });
 }
 

@@ -1,9 +1,12 @@
 #include "penstock/model/layer_record.h"
 
 #include <mutex>
+#include <sstream>
+#include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/embedding.h>
 
 #include "penstock/base/error.h"
 #include "penstock/base/hash.h"
@@ -84,6 +87,32 @@ StateDict state_dict_of(const torch::nn::Module& module) {
     add(part.named_buffers(/*recurse=*/false));
   });
   return state;
+}
+
+const LayerShapes& shapes_of(LayerRecord& layer) {
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (layer.shapes) return *layer.shapes;
+  const BuiltLayer built = build_layer(layer.factory, {.seed = 0, .layer = layer.path});
+  LayerShapes shapes;
+  const auto add = [](LayerShapes::Tensors& shaped, const LayerShapes::Tensors& tensors) {
+    for (const auto& item : tensors) {
+      torch::Tensor shape;
+      if (item.value().defined()) {
+        shape = torch::empty_like(item.value(), item.value().options().device(torch::kMeta));
+        shape.requires_grad_(item.value().requires_grad());
+      }
+      shaped.insert(item.key(), shape);
+    }
+  };
+  add(shapes.parameters, built.module->named_parameters());
+  add(shapes.buffers, built.module->named_buffers());
+  std::ostringstream text;
+  built.module->pretty_print(text);
+  shapes.text = text.str();
+  shapes.looks_up = dynamic_cast<const torch::nn::EmbeddingImpl*>(built.module.get()) != nullptr;
+  layer.shapes = std::make_shared<const LayerShapes>(std::move(shapes));
+  return *layer.shapes;
 }
 
 BuiltLayer initial_layer(const LayerRecord& layer, const WeightSeed& seed) {

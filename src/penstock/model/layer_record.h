@@ -61,6 +61,14 @@ struct ParameterOfLayer {
   std::string name;  // within its module
 };
 
+/// A layer's module without its values.
+struct LayerShapes {
+  using Tensors = torch::OrderedDict<std::string, torch::Tensor>;
+  Tensors parameters, buffers;  // on the meta device
+  std::string text;             // the module as LibTorch prints it
+  bool looks_up = false;        // an embedding, which reads a few of its rows
+};
+
 /// The state that all copies of a Layer share.
 struct LayerRecord {
   std::string name;  // within its Cell
@@ -74,6 +82,7 @@ struct LayerRecord {
   RecomputeAnnotation recompute = {};
   std::shared_ptr<const WeightSource> weights = {};  // of the initial values; null: they depend on the seed
   std::string name_in_weights = {};                  // full name of the layer from the Cell that took `weights`
+  std::shared_ptr<const LayerShapes> shapes = {};    // of the factory's module, once shapes_of() was asked
 };
 
 /// The owner of `parameter` of `layer`: the end of the chain of ties, or the parameter itself if it is not tied.
@@ -89,7 +98,7 @@ struct WeightSeed {
 };
 
 /// Builds the module with torch's default generator seeded from `seed`, and restores the generator. Thread-safe:
-/// holds a process-wide lock. The values are the factory's: to learn a layer's shapes.
+/// holds a process-wide lock. The values are the factory's.
 BuiltLayer build_layer(const LayerFactory& factory, const WeightSeed& seed);
 /// The layer with the values with which a training starts: from its weight source, if it has one. Tied parameters are
 /// left as the factory made them. Throws as take_value().
@@ -97,6 +106,9 @@ BuiltLayer initial_layer(const LayerRecord& layer, const WeightSeed& seed);
 /// The layer that owns `parameter`, for a layer that is tied to it: `standalone` if that is built, and otherwise a new
 /// one, of which only this parameter is read from the source.
 BuiltLayer initial_owner(const LayerRecord& layer, const WeightSeed& seed, const std::string& parameter);
+
+/// The shapes of a layer; the first call builds it, because its initial values may take long. Thread-safe.
+const LayerShapes& shapes_of(LayerRecord& layer);
 
 /// Calls `see` with the full name of every parameter of `module` that is not tied and of every buffer. `path` is the
 /// layer's full name.

@@ -6,7 +6,6 @@
 #include <set>
 
 #include <torch/nn/module.h>
-#include <torch/nn/modules/embedding.h>
 
 #include "penstock/base/error.h"
 #include "penstock/model/graph.h"
@@ -15,44 +14,27 @@
 namespace penstock {
 namespace {
 
-struct LayerParameters {
-  std::int64_t all = 0;
-  std::int64_t multiplied = 0;  // a measure of the layer's work: an embedding looks its parameters up
-};
+std::int64_t parameters_of(const Node& node) {
+  std::int64_t count = 0;
+  if (node.is_layer())
+    for (const auto& parameter : shapes_of(*node.layer).parameters) count += parameter.value().numel();
+  return count;
+}
 
-/// Parameter counts of layers; builds a layer temporarily where the count is not known otherwise.
-class CountedParameters {
- public:
-  explicit CountedParameters(std::uint64_t seed) : seed_(seed) {}
-
-  LayerParameters operator()(const Node& node) {
-    if (!node.is_layer()) return {};
-    const auto [known, is_new] = counts_.try_emplace(node.layer.get());
-    if (is_new) {
-      const BuiltLayer built = build_layer(node.layer->factory, {.seed = seed_, .layer = node.layer_path});
-      for (const torch::Tensor& parameter : built.module->parameters()) known->second.all += parameter.numel();
-      const bool looks_up = dynamic_cast<const torch::nn::EmbeddingImpl*>(built.module.get()) != nullptr;
-      known->second.multiplied = looks_up ? 0 : known->second.all;
-    }
-    return known->second;
-  }
-
- private:
-  std::uint64_t seed_;
-  std::map<const LayerRecord*, LayerParameters> counts_;
-};
+/// A measure of the layer's work: an embedding only looks its parameters up.
+std::int64_t multiplied_parameters_of(const Node& node) {
+  return node.is_layer() && shapes_of(*node.layer).looks_up ? 0 : parameters_of(node);
+}
 
 /// Parameters may be tied across stages. Buffers may not: running statistics would have to be sent with every call.
-void refuse_buffers_on_several_stages(const Graph& graph, const std::vector<StageId>& stage_of_node,
-                                      std::uint64_t seed) {
+void refuse_buffers_on_several_stages(const Graph& graph, const std::vector<StageId>& stage_of_node) {
   std::map<const LayerRecord*, std::size_t> first_use;
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     if (!node.is_layer()) continue;
     const auto [first, is_new] = first_use.try_emplace(node.layer.get(), n);
     if (is_new || stage_of_node[first->second] == stage_of_node[n]) continue;
-    const BuiltLayer built = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
-    require<ScheduleError>(built.module->buffers().empty(), "layer '", node.layer_path, "' is used on stage ",
+    require<ScheduleError>(shapes_of(*node.layer).buffers.is_empty(), "layer '", node.layer_path, "' is used on stage ",
                            stage_of_node[first->second].value(), " and, as '", node.name, "', on stage ",
                            stage_of_node[n].value(),
                            ", and has buffers (running statistics) that both uses would change: "
@@ -72,7 +54,6 @@ void keep_only_shapes(std::vector<torch::Tensor>& tensors) {
 StagedGraph partition_network(Cell& network, const PipelineOptions& options, int stages) {
   Graph graph = trace_graph(network, options.inputs, trace_sample(options));
   for (Node& node : graph.nodes) node.recompute = node.recompute.value_or(options.recompute);
-  CountedParameters count(options.seed);
   std::string remark;
   const auto partition = [&](const Graph& whole) {
     require<ConfigError>(options.partition != "time",
@@ -81,12 +62,12 @@ StagedGraph partition_network(Cell& network, const PipelineOptions& options, int
     if (by_parameters || options.partition == "uniform") remark = remark_on_blocks(blocks_of(whole), stages);
     std::vector<LayerSize> layers;
     for (const Node& node : whole.nodes)
-      layers.push_back({node.name, by_parameters ? count(node).multiplied : 0, node.cell, node.in_block});
+      layers.push_back({node.name, by_parameters ? multiplied_parameters_of(node) : 0, node.cell, node.in_block});
     return partition_layers(options.partition, layers, stages);
   };
-  std::vector<StageId> stage_of_node = assign_stages(
-      graph, stages, {.parameters = [&](const Node& node) { return count(node).all; }, .partition = partition});
-  refuse_buffers_on_several_stages(graph, stage_of_node, options.seed);
+  std::vector<StageId> stage_of_node =
+      assign_stages(graph, stages, {.parameters = parameters_of, .partition = partition});
+  refuse_buffers_on_several_stages(graph, stage_of_node);
   StagedGraph staged = partition_graph(std::move(graph), std::move(stage_of_node), stages);
   if (!remark.empty()) staged.warnings.push_back("the partition cuts blocks: " + remark);
   return staged;
