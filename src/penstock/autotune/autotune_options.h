@@ -23,10 +23,10 @@ struct ProfileOptions {
 
 /// Limits of a comparison of measured steps (compare_steps).
 struct ComparisonOptions {
-  int finalists = 6;  // candidates whose steps are measured, at most; 1: the prediction decides
+  int finalists = 6;        // candidates whose steps are measured, at most; 1: the prediction decides
   double budget_ms = 5000;  // no further round begins after this time, if there were five
-  /// Nothing begins that would end after this time, not even what is left of the first round, except for the first two
-  /// candidates. The schedule "auto" takes less where ten seconds have passed before, with layers, say.
+  /// Nothing begins that would end after this time: after the first two candidates, that ends even the first round. The
+  /// schedule "auto" ends ten seconds after its own beginning, if that is earlier.
   double most_ms = 5000;
 };
 

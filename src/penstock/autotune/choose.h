@@ -18,7 +18,7 @@ class World;
 
 struct StepComparison {
   std::size_t best = 0;
-  std::vector<double> step_ms;  // of each candidate's shortest round; 0 where it was not measured
+  std::vector<double> step_ms;  // of each candidate's shortest round; 0 if it was not measured
 };
 
 /// Measures `count` candidates, the predicted best first. `measure(i)` runs a few steps of candidate i and returns
@@ -37,7 +37,7 @@ struct AutoChoice {
   PipelineOptions options;
   std::optional<Plan> plan = {};         // of the schedule "auto"
   std::optional<LayerCosts> costs = {};  // from which it was made; note_costs() adds them to a trace
-  std::optional<Planned> planned = {};   // its candidates, where they were measured now
+  std::optional<Planned> planned = {};   // its candidates, if they were measured now
   /// One line for people: where the decision comes from. Empty where nothing was left to measuring, and on processes
   /// other than the main one.
   std::string origin = {};

@@ -23,7 +23,7 @@ struct Autocast;
 
 struct MeasuredOptions {
   PipelineOptions options;
-  double kernel_gain = 1;  // TunedKernels::gain, where kernels were measured
+  double kernel_gain = 1;  // TunedKernels::gain, if kernels were measured
 };
 
 /// Returns `options` with the fastest kernel_selection under Kernels::tuned, and with the partition "time" replaced by

@@ -124,7 +124,7 @@ PassBatch first_micro_batches(const PipelineOptions& options, const AutotuneOpti
   return {{first(axes.inputs, how.sample), first(axes.targets, how.sample_targets), how.profile.steps}, count, false};
 }
 
-/// The batch of all passes: `few`, of which a step takes `few_ms`, where the steps of a pass with the whole batch would
+/// The batch of all passes: `few`, of which a step takes `few_ms`, if the steps of a pass with the whole batch would
 /// take longer than longest_pass_ms.
 PassBatch batch_to_time(PassBatch few, double few_ms, const PipelineOptions& options, const AutotuneOptions& how,
                         const World& world) {

@@ -46,7 +46,7 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
 
 struct Profiled {
   LayerCosts costs;
-  double kernel_gain = 1;  // TunedKernels::gain, where kernels were measured
+  double kernel_gain = 1;  // TunedKernels::gain, if kernels were measured
 };
 
 /// profile(), and how much faster the kernels are that it chose.

@@ -16,7 +16,7 @@ struct TuneOptions {
 
 struct TunedKernels {
   kernels::KernelSelection selection;
-  double gain = 1;  // the time of LibTorch's kernels over that of the selection, over products of different shapes
+  double gain = 1;  // the time of LibTorch's kernels for the tuned shapes, divided by the selection's
 };
 
 /// The fastest kernels for linear layers and for two-dimensional convolutions without groups whose padding is zeros;

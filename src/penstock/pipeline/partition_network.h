@@ -16,8 +16,7 @@ TraceSample trace_sample(const PipelineOptions& options);
 /// Replaces each tensor by one of the same shape and dtype without data, which suffices after all measurements.
 void keep_only_shapes(std::vector<torch::Tensor>& tensors);
 
-/// Traces the network and partitions it into `stages`. Builds layers temporarily where it needs their parameter count.
-/// Throws ScheduleError or ConfigError.
+/// Traces the network and partitions it into `stages`. Throws ScheduleError or ConfigError.
 StagedGraph partition_network(Cell& network, const PipelineOptions& options, int stages);
 
 /// The links of a partitioned network. A link carries gradients where a layer before it trains.

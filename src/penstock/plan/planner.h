@@ -36,12 +36,12 @@ struct Planned {
   std::map<std::string, std::string> block_of_layer = {};  // for the layers inside of blocks
 };
 
-/// Makes the plan with the shortest predicted step for the same samples. The candidates are all combinations of a generator that has
-/// backward passes, 1 to 4 chunks per rank as the generator permits, every candidate m, and weight gradients in
-/// stream and fused mode (and grouped, if fused does not fit). Partitions cut no block (LayerCost::block), unless there
-/// are too few; boundaries of the best three candidates then move as long as the simulated step becomes shorter.
-/// Generators that adapt to costs get those of their partition, and memory limits of 1, 1.5 and 2 times 1F1B's, up to
-/// PlanConstraints::memory_limit, and that limit.
+/// Makes the plan with the shortest predicted step for the same samples. The candidates are all combinations of a
+/// generator that has backward passes, 1 to 4 chunks per rank as the generator permits, every candidate m, and weight
+/// gradients in stream and fused mode (and grouped, if fused does not fit). Partitions cut no block (LayerCost::block),
+/// unless there are too few; boundaries of the best three candidates then move as long as the simulated step becomes
+/// shorter. Generators that adapt to costs get the costs of their partition, and memory limits of 1, 1.5 and 2 times
+/// 1F1B's, up to PlanConstraints::memory_limit, and that limit.
 ///
 /// With a cluster the candidates are also all p and d with at most as many ranks as there are devices (of more than 16:
 /// those that use all, all of the faster kinds, or the largest power of two), the devices in the order of nodes that

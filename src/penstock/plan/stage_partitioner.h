@@ -32,8 +32,8 @@ struct StagePartition {
 /// partitions: for many micro-batches, in which the slowest stage decides between equally fast ranks only, and for m.
 class StagePartitioner {
  public:
-  /// `costs` and `sums` must outlive the partitioner. A partition fits into memory if it stays within the memory of each
-  /// rank (Site) and within `limit`, if that is in bytes.
+  /// `costs` and `sums` must outlive the partitioner. A partition fits into memory if it stays within the memory of
+  /// each rank (Site) and within `limit`, if that is in bytes.
   StagePartitioner(const LayerCosts& costs, const LayerSums& sums, const std::optional<MemoryLimit>& limit = {});
 
   /// The distinct partitions among time (both), uniform and parameters; without time if no partition fits into memory.
