@@ -238,7 +238,9 @@ class PlanSearch {
 
   static constexpr std::string_view first_schedule = "1f1b";
   static constexpr std::size_t improved_outcomes = 3;
-  static constexpr int most_improvements = 400;  // simulated steps for each of them
+  // Simulated for each of them:
+  static constexpr std::int64_t most_steps = 400;
+  static constexpr std::int64_t most_instructions = 2'000'000;
 
   Candidates& candidates_of(InSetting& in) {
     if (!in.candidates) in.candidates = std::make_unique<Candidates>(in.setting, constraints_);
@@ -320,7 +322,10 @@ class PlanSearch {
     const std::size_t count = std::min(improved_outcomes, outcomes_.size());
     for (std::size_t i = 0; i < count; ++i) {
       if (!outcomes_[i].candidate.fits || is_over()) break;
-      Outcome better = Candidates(outcomes_[i].setting, constraints_).improved(outcomes_[i], most_improvements);
+      const ScheduleShape& shape = outcomes_[i].attempt.shape;
+      const std::int64_t instructions = std::int64_t{3} * shape.ranks * shape.chunks * shape.micro_batches;
+      const auto steps = static_cast<int>(std::min(most_steps, most_instructions / instructions));
+      Outcome better = Candidates(outcomes_[i].setting, constraints_).improved(outcomes_[i], steps);
       if (better.candidate.partition == PartitionKind::improved) outcomes_[i] = std::move(better);
     }
   }
