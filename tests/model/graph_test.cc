@@ -39,6 +39,31 @@ struct TwoLayers : Cell {
   Value forward(Value x) override { return second(relu(first(flatten(x, 1)))); }
 };
 
+TEST(LayerShapes, are_learnt_once_from_the_present_factory) {
+  TwoLayers network;
+  int built = 0;
+  const auto shapes_of_second = [&] {
+    const Graph graph = trace_graph(network);
+    return shapes_of(*graph.nodes.back().layer).parameters["weight"];
+  };
+  const auto with_outputs = [&](std::int64_t outputs) {
+    network.change_layers([&](const std::string&, const LayerFactory&) {
+      return layer_factory([&built, outputs] {
+        ++built;
+        return torch::nn::Linear(4, outputs);
+      });
+    });
+  };
+  for (const std::int64_t outputs : {2, 5}) {
+    with_outputs(outputs);
+    for (int time = 0; time < 2; ++time) {
+      EXPECT_EQ(shapes_of_second().sizes(), torch::IntArrayRef({outputs, 4}));
+      EXPECT_TRUE(shapes_of_second().is_meta() && shapes_of_second().requires_grad());
+    }
+  }
+  EXPECT_EQ(built, 2);
+}
+
 TEST(TraceGraph, nodes_in_execution_order) {
   TwoLayers network;
   network.second.pipeline_stage = 3;

@@ -107,7 +107,7 @@ BuiltLayer initial_layer(const LayerRecord& layer, const WeightSeed& seed);
 /// one, of which only this parameter is read from the source.
 BuiltLayer initial_owner(const LayerRecord& layer, const WeightSeed& seed, const std::string& parameter);
 
-/// The shapes of a layer; the first call builds it, because its initial values may take long. Thread-safe.
+/// The shapes of a layer, which only the first call builds: initial values may take long. Thread-safe.
 const LayerShapes& shapes_of(LayerRecord& layer);
 
 /// Calls `see` with the full name of every parameter of `module` that is not tied and of every buffer. `path` is the

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-constexpr double decides_ties = 1e-3;
+constexpr double decides_ties = 1e-3;  // as Pace::slowest_counts
 constexpr double forbidden = std::numeric_limits<double>::infinity();
 
 /// Of a limit in bytes. Where nothing may be used, one byte is too much.
