@@ -1,5 +1,8 @@
 // Between hosts the gradients of a stage leave for the other replicas in buckets while its backward pass goes on.
+#include <algorithm>
 #include <atomic>
+#include <barrier>
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <thread>
@@ -9,6 +12,7 @@
 #include <torch/torch.h>
 
 #include "penstock/penstock.h"
+#include "penstock/rank/shared_parameters.h"
 #include "penstock/transport/transport.h"
 #include "tests/support/fault_injection.h"
 #include "tests/support/trained.h"
@@ -48,10 +52,23 @@ struct ThreeLayers : Cell {
   Layer third = add("third", [] { return torch::nn::Linear(width, width); });
 };
 
-/// What rank 0 sends to the other replica: sums and parts of gradients.
+/// A message between replicas: its part of a bucket's gradients, or the sums.
+struct Sums {
+  rank::Phase phase;
+  int bucket;
+
+  friend bool operator==(const Sums&, const Sums&) = default;
+};
+
+/// What rank 0 sends to the other replica.
 struct Sent {
   std::atomic<int> now = 0, before_first_layers = 0;
   std::atomic<std::thread::id> by{};
+  std::vector<Sums> in_order;
+  bool meet_in_backward = false;  // so that each replica finds the parts that the other has sent
+  std::barrier<> meeting{replicas};
+
+  std::ptrdiff_t place_of(const Sums& message) const { return std::ranges::find(in_order, message) - in_order.begin(); }
 };
 
 enum class Hosts { one, several };
@@ -65,6 +82,7 @@ Trained train(Hosts hosts, int stages, const PipelineOptions& options, Sent& sen
       plan.sent = [&](const Tag& tag) {
         if (tag.traffic != Traffic::reduce) return;
         ++sent.now;
+        sent.in_order.push_back({rank::Phase{tag.to_stage}, -1 - tag.micro_batch});
         sent.by = std::this_thread::get_id();
       };
     endpoint = with_faults(std::move(endpoint), plan);
@@ -73,6 +91,7 @@ Trained train(Hosts hosts, int stages, const PipelineOptions& options, Sent& sen
   // Both replicas come here, each on its thread.
   ThreeLayers network([&] {
     if (std::this_thread::get_id() == sent.by.load()) sent.before_first_layers = sent.now.load();
+    if (sent.meet_in_backward) sent.meeting.arrive_and_wait();
   });
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with(sgd({.learning_rate = 0.1}));
@@ -89,6 +108,16 @@ TEST(ReplicaBuckets, leave_while_the_backward_pass_goes_on) {
   train(Hosts::several, 1, {.micro_batches = 1}, sent);
   EXPECT_EQ(sent.before_first_layers, 2) << "the parts of the third and the second layer";
   EXPECT_EQ(sent.now, 8) << "parts and sums of three layers, and of the norm";
+}
+
+TEST(ReplicaBuckets, are_summed_while_the_backward_pass_goes_on) {
+  Sent sent;
+  sent.meet_in_backward = true;
+  train(Hosts::several, 1, {.micro_batches = 1}, sent);
+  const auto place_of_end = sent.place_of({rank::Phase::parts, 3});  // the norm's, which leave when all is computed
+  ASSERT_EQ(sent.in_order.size(), 8U);
+  EXPECT_LT(sent.place_of({rank::Phase::sums, 0}), place_of_end);
+  EXPECT_LT(sent.place_of({rank::Phase::sums, 1}), place_of_end);
 }
 
 TEST(ReplicaBuckets, are_one_on_one_host) {

@@ -54,6 +54,7 @@ class FaultInjectingTransport final : public Transport {
   Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) override {
     return inner_->receive(from, tag, waiting_for);
   }
+  bool has_arrived(WorldRank from, const Tag& tag) override { return inner_->has_arrived(from, tag); }
   void connect(const PipelineChannels& wanted) override { inner_->connect(wanted); }
   MessageCosts message_costs() const override { return inner_->message_costs(); }
   void report_progress(const Position& position) override { inner_->report_progress(position); }

@@ -1,6 +1,7 @@
 // The guarantees of data_plane.h, for every transport.
 #include <algorithm>
 #include <random>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -161,6 +162,21 @@ TEST_P(DataPlaneConformance, receives_in_any_order) {
       const Message got = transport.receive(WorldRank(from), tag_of(step, i), "0RECV_F0");
       ASSERT_EQ(got.payloads.size(), 1U);
       EXPECT_TRUE(got.payloads[0].tensor.cpu().equal(torch::full({i + 1}, 1000 * from + i)));
+    }
+  });
+}
+
+TEST_P(DataPlaneConformance, knows_what_has_arrived) {
+  const std::uint64_t step = test_number();
+  GetParam().each_rank([&](Transport& transport) {
+    const auto tag = [&](int number) { return control_tag(pipeline_under_test, Topic::gathering, 10 * step + number); };
+    for (int peer = 0; peer < transport.size(); ++peer)
+      transport.send(WorldRank(peer), tag(0), {{{torch::full({3}, peer), false}}});
+    for (WorldRank peer(0); peer.value() < transport.size(); peer = peer.next()) {
+      while (!transport.has_arrived(peer, tag(0))) std::this_thread::yield();
+      EXPECT_FALSE(transport.has_arrived(peer, tag(1))) << "which nobody sends";
+      transport.receive(peer, tag(0), "a message");
+      EXPECT_FALSE(transport.has_arrived(peer, tag(0)));
     }
   });
 }

@@ -240,6 +240,7 @@ GradientReducer::Leaving& GradientReducer::leaving(const Stage& stage) {
     std::set<std::size_t>& uses = leaving.awaited.emplace_back();
     for (const std::size_t i : bucket) uses.insert(parameters[i].uses.begin(), parameters[i].uses.end());
   }
+  leaving.is_summed.resize(leaving.buckets.size());
   return leaving;
 }
 
@@ -251,12 +252,22 @@ void GradientReducer::send_bucket(const Stage& stage, std::size_t bucket) {
   send_parts(group_of(stage, bucket), summands_of(stage.gradients(), leaving.buckets[bucket], sums.gradients));
 }
 
-void GradientReducer::send_as_completed(Stage& stage) {
+void GradientReducer::sum_bucket(const Stage& stage, std::size_t bucket, ReducedRows which) {
+  Leaving& leaving = this->leaving(stage);
+  leaving.is_summed[bucket] = true;
+  Tensors& gradients = sums_[stage.id()].gradients;
+  sum_own_rows(group_of(stage, bucket), summands_of(stage.gradients(), leaving.buckets[bucket], gradients), which);
+}
+
+void GradientReducer::send_as_completed(Stage& stage, ReducedRows which) {
   if (leaving(stage).buckets.size() <= 1) return;
-  stage.gradients().watch([this, &stage](std::size_t use) {
+  stage.gradients().watch([this, &stage, which](std::size_t use) {
     Leaving& leaving = this->leaving(stage);
-    for (std::size_t b = 0; b < leaving.awaited.size(); ++b)
+    for (std::size_t b = 0; b < leaving.buckets.size(); ++b)
       if (leaving.awaited[b].erase(use) > 0 && leaving.awaited[b].empty()) send_bucket(stage, b);
+    for (std::size_t b = 0; b < leaving.buckets.size(); ++b)
+      if (leaving.awaited[b].empty() && !leaving.is_summed[b] && group_of(stage, b).have_arrived(Phase::parts))
+        sum_bucket(stage, b, which);
   });
 }
 
@@ -274,12 +285,11 @@ void GradientReducer::reduce(Stage& stage, ReducedRows which) {
   send(stage);
   const Leaving& leaving = this->leaving(stage);
   Tensors& gradients = gradients_of(stage);
-  const auto for_each_bucket = [&](const auto& visit) {
-    for (std::size_t b = 0; b < leaving.buckets.size(); ++b)
-      visit(group_of(stage, b), summands_of(stage.gradients(), leaving.buckets[b], gradients));
-  };
-  for_each_bucket([&](const ReplicaGroup& group, const Summands& summands) { sum_own_rows(group, summands, which); });
-  if (which == ReducedRows::all) for_each_bucket(receive_sums);
+  for (std::size_t b = 0; b < leaving.buckets.size(); ++b)
+    if (!leaving.is_summed[b]) sum_bucket(stage, b, which);
+  if (which == ReducedRows::own) return;
+  for (std::size_t b = 0; b < leaving.buckets.size(); ++b)
+    receive_sums(group_of(stage, b), summands_of(stage.gradients(), leaving.buckets[b], gradients));
 }
 
 // In each round all stages of this rank sum and send before any waits for the totals of others, and what a stage waits

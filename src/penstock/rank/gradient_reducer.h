@@ -37,8 +37,9 @@ class GradientReducer {
   Tensors take(const Stage& stage);
 
   /// To be called before the instruction that completes the gradients of `stage`: it sends each bucket to the replicas
-  /// that sum it as soon as the bucket is complete.
-  void send_as_completed(Stage& stage);
+  /// that sum it as soon as the bucket is complete, and sums this replica's rows of the earlier ones whose parts have
+  /// arrived meanwhile. `which` as in reduce().
+  void send_as_completed(Stage& stage, ReducedRows which);
   /// Sends the uses of tied parameters to their owners, and all other gradients that have not left to the replicas that
   /// sum them; to be called when the gradients of `stage` are complete, by REDUCE at the latest. Does not wait.
   void send(Stage& stage);
@@ -65,12 +66,14 @@ class GradientReducer {
   struct Leaving {
     std::vector<Bucket> buckets;
     std::vector<std::set<std::size_t>> awaited;  // by bucket: uses without their last gradient; empty: has left
+    std::vector<bool> is_summed;                 // by bucket: this replica's rows
     bool has_left = false;                       // all, and the uses of tied parameters
   };
 
   ReplicaGroup group_of(const Stage& stage, std::size_t bucket) const;
   Leaving& leaving(const Stage& stage);
   void send_bucket(const Stage& stage, std::size_t bucket);
+  void sum_bucket(const Stage& stage, std::size_t bucket, ReducedRows which);
   /// A piece of the totals of the tied parameters that `stage` owns: receives, sums and sends.
   void sum_tied(const Stage& stage, int piece);
 

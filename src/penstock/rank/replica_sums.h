@@ -2,9 +2,9 @@
 // the sums to the others: its own rows arrive as *parts*, one message from each replica, and leave as *sums*.
 //
 // Between hosts the gradients of a stage travel in buckets, each in messages of its own, so that the gradients of the
-// last layers, which the backward pass completes first, are under way while it computes the others (Li et al. 2020,
-// PyTorch Distributed, section 3.2.3). On one host messages take time from computations, and all travel at once.
-// Used on its rank's thread. Internal to this module.
+// last layers, which the backward pass completes first, are under way while it computes the others, and so are the sums
+// of those that have arrived (Li et al. 2020, PyTorch Distributed, section 3.2.3). On one host messages take time from
+// computations, and all travel at once. Used on its rank's thread. Internal to this module.
 #pragma once
 
 #include <string>

@@ -40,6 +40,13 @@ struct ReplicaGroup {
   Message receive(Replica from, Phase phase, const char* what) const {
     return placement.endpoint().receive(placement.holder_of(stage, from), tag(phase), what);
   }
+  /// Whether receive() would wait for none of the others.
+  bool have_arrived(Phase phase) const {
+    bool all = true;
+    for_each_other(
+        [&](Replica r) { all &= placement.endpoint().has_arrived(placement.holder_of(stage, r), tag(phase)); });
+    return all;
+  }
 };
 
 enum class Content : std::int32_t { uses, totals, values };

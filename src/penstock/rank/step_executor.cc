@@ -299,7 +299,7 @@ void StepExecutor::add_gradients(Stage& stage, const Instruction& instruction) {
   const Instruction reduce = Instruction::step_wide(Op::reduce, stage.id());
   const bool are_sent =
       schedule.completes_gradients(instruction) && std::find(order.rbegin(), order.rend(), reduce) != order.rend();
-  if (are_sent) parts_.reducer.send_as_completed(stage);
+  if (are_sent) parts_.reducer.send_as_completed(stage, parts_.updater.needed_rows());
   if (instruction.op() == Op::weight_grad)
     weight_grad(stage, instruction);
   else

@@ -122,6 +122,10 @@ class DataPlane {
   /// cancelled.
   virtual Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) = 0;
 
+  /// Whether receive() would return this message without a wait. Never true for messages in device channels, of which
+  /// the host does not know, and none after an abort.
+  virtual bool has_arrived(WorldRank from, const Tag& tag) = 0;
+
   /// Waits until the work is done that is queued on a stream of this rank's device, and watches the other ranks
   /// meanwhile, because this work may wait for their transfers. To be called before the host waits for its device in
   /// any way, since nothing else ends such a wait when a rank is stopped. `what` names the wait in errors: "the loss".

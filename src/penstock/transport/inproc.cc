@@ -56,6 +56,10 @@ class ThreadEndpoint final : public Transport, private PeerWatch {
     return device_receiver_.receive(std::move(message));
   }
 
+  bool has_arrived(WorldRank from, const Tag& tag) override {
+    return world_->mailboxes[rank_.index()].contains(from, tag);
+  }
+
   void report_progress(const Position& position) override { own_progress().report(position); }
   PeerStatus status() const override { return world_->positions[rank_.index()].read(); }
 

@@ -77,6 +77,12 @@ class alignas(128) Mailbox {
     return std::move(pick_up(address, waiting_for).mapped());
   }
 
+  /// Whether the message with `tag` from `from` waits here. May be called from any thread.
+  bool contains(WorldRank from, const Tag& tag) const {
+    const std::lock_guard lock(mutex_);
+    return messages_.contains({from, tag});
+  }
+
   /// Ends the present wait and every later one. Returns whether this is the first abort; later reasons are ignored.
   bool abort(const std::string& reason) {
     {
@@ -263,6 +269,7 @@ class Mailboxes {
     WatchBeside beside(watch);
     return of(tag).take(from, tag, waiting_for, beside);
   }
+  bool contains(WorldRank from, const Tag& tag) { return of(tag).contains(from, tag); }
   bool abort(const std::string& reason) {
     const bool is_first = own_.abort(reason);
     const std::lock_guard lock(mutex_);

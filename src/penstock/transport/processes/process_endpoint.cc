@@ -68,6 +68,10 @@ class ProcessEndpoint final : public Transport {
     return stays_on_device(from, tag) ? device_receiver_.receive(std::move(message)) : message;
   }
 
+  bool has_arrived(WorldRank from, const Tag& tag) override {
+    return !travels_in_channel({from, rank()}, tag) && progress_thread_.mailbox().contains(from, tag);
+  }
+
   void connect(const PipelineChannels& wanted) override {
     if (wanted.boundary_shape) progress_thread_.shapes().declare(wanted.pipeline, *wanted.boundary_shape);
     if (!device_channels_) return;
