@@ -62,9 +62,9 @@ struct Sums {
 
 /// What rank 0 sends to the other replica.
 struct Sent {
-  std::atomic<int> now = 0, before_first_layers = 0;
   std::atomic<std::thread::id> by{};
   std::vector<Sums> in_order;
+  std::ptrdiff_t parts_before_first_layers = 0;
   bool meet_in_backward = false;  // so that each replica finds the parts that the other has sent
   std::barrier<> meeting{replicas};
 
@@ -81,7 +81,6 @@ Trained train(Hosts hosts, int stages, const PipelineOptions& options, Sent& sen
     if (endpoint->rank() == WorldRank(0))
       plan.sent = [&](const Tag& tag) {
         if (tag.traffic != Traffic::reduce) return;
-        ++sent.now;
         sent.in_order.push_back({rank::Phase{tag.to_stage}, -1 - tag.micro_batch});
         sent.by = std::this_thread::get_id();
       };
@@ -90,7 +89,8 @@ Trained train(Hosts hosts, int stages, const PipelineOptions& options, Sent& sen
   World world(std::move(endpoints), ranks);
   // Both replicas come here, each on its thread.
   ThreeLayers network([&] {
-    if (std::this_thread::get_id() == sent.by.load()) sent.before_first_layers = sent.now.load();
+    if (std::this_thread::get_id() == sent.by.load())
+      sent.parts_before_first_layers = std::ranges::count(sent.in_order, rank::Phase::parts, &Sums::phase);
     if (sent.meet_in_backward) sent.meeting.arrive_and_wait();
   });
   Pipeline pipeline(world, network, cross_entropy, options);
@@ -106,8 +106,8 @@ Trained train(Hosts hosts, int stages, const PipelineOptions& options, Sent& sen
 TEST(ReplicaBuckets, leave_while_the_backward_pass_goes_on) {
   Sent sent;
   train(Hosts::several, 1, {.micro_batches = 1}, sent);
-  EXPECT_EQ(sent.before_first_layers, 2) << "the parts of the third and the second layer";
-  EXPECT_EQ(sent.now, 8) << "parts and sums of three layers, and of the norm";
+  EXPECT_EQ(sent.parts_before_first_layers, 2) << "those of the third and the second layer";
+  EXPECT_EQ(sent.in_order.size(), 8U) << "parts and sums of three layers, and of the norm";
 }
 
 TEST(ReplicaBuckets, are_summed_while_the_backward_pass_goes_on) {
@@ -123,8 +123,8 @@ TEST(ReplicaBuckets, are_summed_while_the_backward_pass_goes_on) {
 TEST(ReplicaBuckets, are_one_on_one_host) {
   Sent sent;
   train(Hosts::one, 1, {.micro_batches = 1}, sent);
-  EXPECT_EQ(sent.before_first_layers, 0);
-  EXPECT_EQ(sent.now, 2) << "parts and sums";
+  EXPECT_EQ(sent.parts_before_first_layers, 0);
+  EXPECT_EQ(sent.in_order.size(), 2U) << "parts and sums";
 }
 
 TEST(ReplicaBuckets, change_no_bit_of_any_partition_and_schedule) {
