@@ -1,4 +1,5 @@
 // Attention whose gradients are more exact than LibTorch's.
+#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -58,6 +59,33 @@ TEST(CausalAttentionOfFp32, is_libtorchs) {
   const Attended libtorch = attended(inputs, torch::kFloat32, /*by_libtorch=*/true, {});
   EXPECT_TRUE(torch::equal(own.mixed, libtorch.mixed));
   for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(torch::equal(own.gradients[i], libtorch.gradients[i])) << i;
+}
+
+TEST(CausalSelfAttention, is_causal_attention_between_layouts_of_linear_layers) {
+  torch::manual_seed(0);
+  for (const c10::ScalarType type : {torch::kFloat32, torch::kBFloat16, torch::kFloat64})
+    for (const std::int64_t positions : {9, 520}) {  // gradients of the latter are computed in bf16
+      const torch::Tensor packed = torch::randn({2, positions, 3 * 2 * 8}).to(type).requires_grad_();
+      const auto [queries, keys, values] = split_heads(packed, 2);
+      const torch::Tensor apart = merged_heads(causal_attention({queries, keys, values}));
+      const torch::Tensor whole = causal_self_attention(packed, 2);
+      EXPECT_TRUE(torch::equal(whole, apart));
+      const torch::Tensor of_output = torch::randn(whole.sizes()).to(type);
+      const auto gradient = [&](const torch::Tensor& of) {
+        return torch::autograd::grad({of}, {packed}, {of_output})[0];
+      };
+      EXPECT_TRUE(torch::equal(gradient(whole), gradient(apart))) << type << ", " << positions << " positions";
+    }
+}
+
+TEST(CausalSelfAttention, computes_in_the_type_of_autocast) {
+  torch::manual_seed(0);
+  const torch::Tensor packed = torch::randn({2, 9, 3 * 2 * 8});
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const torch::Tensor mixed = causal_self_attention(packed, 2);
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::clear_cache();
+  EXPECT_EQ(mixed.scalar_type(), torch::kBFloat16);
 }
 
 }  // namespace

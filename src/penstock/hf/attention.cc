@@ -80,20 +80,17 @@ class AttentionLayer : public torch::nn::Module {
       keys = rotate(keys, turns);
     }
     if (static_cast<std::int64_t>(packing.lengths.size()) > rows) return attend_apart(queries, keys, values, packing);
-    if (!kept) return side_by_side(attend(queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2)));
+    if (!kept) return merged_heads(attend(queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2)));
     const KeptPositions positions{kept->empty() ? 0 : (*kept)[3].item<std::int64_t>(), options_.window};
     kept->resize(4);
     const torch::Tensor all_keys = append((*kept)[0], keys.transpose(1, 2), positions);
     const torch::Tensor all_values = append((*kept)[1], values.transpose(1, 2), positions);
     (*kept)[2] = torch::full({}, past + length, torch::kInt64);
     (*kept)[3] = torch::full({}, all_keys.size(2), torch::kInt64);
-    return side_by_side(attend(queries.transpose(1, 2), all_keys, all_values));
+    return merged_heads(attend(queries.transpose(1, 2), all_keys, all_values));
   }
 
  private:
-  /// [n, heads, T, size] -> [n, T, heads * size].
-  static torch::Tensor side_by_side(const torch::Tensor& heads) { return heads.transpose(1, 2).flatten(2); }
-
   /// Queries [n, heads, T, size] of the last T positions; keys and values [n, key_value_heads, past + T, size], without
   /// positions that no query reaches.
   torch::Tensor attend(const torch::Tensor& queries, torch::Tensor keys, torch::Tensor values) const {
@@ -138,7 +135,7 @@ class AttentionLayer : public torch::nn::Module {
     Tensors parts;
     for (std::size_t i = 0; i < some_queries.size(); ++i)
       parts.push_back(attend(some_queries[i], some_keys[i], some_values[i]));
-    return side_by_side(torch::cat(parts, 2)).view({queries.size(0), queries.size(1), -1});
+    return merged_heads(torch::cat(parts, 2)).view({queries.size(0), queries.size(1), -1});
   }
 
   AttentionOptions options_;

@@ -4,12 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-// The compiler vectorises these loops for each kind of processor; the loader selects the version.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define PENSTOCK_FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define PENSTOCK_FOR_EACH_PROCESSOR
-#endif
+#include "penstock/kernels/for_each_processor.h"
 
 namespace penstock::kernels {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/kernels/cpu_kernels.h"
+#include "penstock/kernels/row_sums.h"
 
 namespace penstock::layers {
 using namespace kernels;
@@ -71,8 +72,7 @@ class SplitLinear : public SplitLayer {
         gradients().add_product(weight_use(), some(x).t(), rows);
       else
         gradients().add_product(weight_use(), rows.t(), some(x));
-      if (bias_use())
-        gradients().add(*bias_use(), rows.sum(at::IntArrayRef{0}, /*keepdim=*/false, weight().scalar_type()));
+      if (bias_use()) gradients().add(*bias_use(), sum_of_rows(rows, weight().scalar_type()));
     });
   }
 

@@ -11,15 +11,38 @@ namespace {
 
 constexpr std::int64_t most_positions = 512;
 
-/// In bf16, with gradients that are computed in fp32.
-struct WithExactGradients : torch::autograd::Function<WithExactGradients> {
+bool has_gradients_in_fp32(c10::ScalarType type, std::int64_t positions) {
+  return type == torch::kBFloat16 && positions <= most_positions;
+}
+
+/// What LibTorch's kernel for CPUs saves for the backward pass.
+struct Attended {
+  torch::Tensor mixed;  // [n, heads, T, size]
+  torch::Tensor sums;   // of exponentials, their logarithms
+};
+
+Attended attended(const AttentionInputs& inputs, std::optional<double> scale) {
+  auto [mixed, sums] =
+      at::_scaled_dot_product_flash_attention_for_cpu(inputs.queries, inputs.keys, inputs.values, /*dropout_p=*/0,
+                                                      /*is_causal=*/true, /*attn_mask=*/{}, scale);
+  return {mixed, sums};
+}
+
+AttentionInputs gradients_of(const AttentionInputs& inputs, const Attended& attended, const torch::Tensor& of_mixed,
+                             std::optional<double> scale) {
+  auto [queries, keys, values] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      of_mixed, inputs.queries, inputs.keys, inputs.values, attended.mixed, attended.sums, /*dropout_p=*/0,
+      /*is_causal=*/true, /*attn_mask=*/{}, scale);
+  return {queries, keys, values};
+}
+
+struct Attention : torch::autograd::Function<Attention> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& queries,
                                const torch::Tensor& keys, const torch::Tensor& values, std::optional<double> scale) {
-    auto [mixed, sums] = at::_scaled_dot_product_flash_attention_for_cpu(queries, keys, values, /*dropout_p=*/0,
-                                                                         /*is_causal=*/true, /*attn_mask=*/{}, scale);
-    context->save_for_backward({queries, keys, values, mixed, sums});
+    const Attended found = attended({queries, keys, values}, scale);
+    context->save_for_backward({queries, keys, values, found.mixed, found.sums});
     context->saved_data["scale"] = scale;
-    return mixed;
+    return found.mixed;
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -28,10 +51,37 @@ struct WithExactGradients : torch::autograd::Function<WithExactGradients> {
     torch::autograd::variable_list of = context->get_saved_variables();
     const c10::ScalarType type = of[0].scalar_type();
     for (torch::Tensor& one : of) one = one.to(torch::kFloat32);
-    auto [queries, keys, values] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        output_gradients.front().to(torch::kFloat32), of[0], of[1], of[2], of[3], of[4], /*dropout_p=*/0,
-        /*is_causal=*/true, /*attn_mask=*/{}, context->saved_data["scale"].toOptional<double>());
+    const auto [queries, keys, values] =
+        gradients_of({of[0], of[1], of[2]}, {of[3], of[4]}, output_gradients.front().to(torch::kFloat32),
+                     context->saved_data["scale"].toOptional<double>());
     return {queries.to(type), keys.to(type), values.to(type), {}};
+  }
+};
+
+struct SelfAttention : torch::autograd::Function<SelfAttention> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& queries_keys_values,
+                               std::int64_t heads) {
+    const Attended found = attended(split_heads(queries_keys_values, heads), {});
+    context->save_for_backward({queries_keys_values, found.mixed, found.sums});
+    context->saved_data["heads"] = heads;
+    return merged_heads(found.mixed);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& output_gradients) {
+    if (!output_gradients.front().defined()) return torch::autograd::variable_list(2);
+    torch::autograd::variable_list of = context->get_saved_variables();
+    of.push_back(output_gradients.front());
+    const std::int64_t heads = context->saved_data["heads"].toInt(), width = of[0].size(2) / 3;
+    torch::Tensor result = at::empty_like(of[0]);
+    if (has_gradients_in_fp32(of[0].scalar_type(), of[0].size(1)))
+      for (torch::Tensor& one : of) one = one.to(torch::kFloat32);
+    const torch::Tensor of_mixed = of[3].view({of[3].size(0), of[3].size(1), heads, width / heads}).transpose(1, 2);
+    const auto [queries, keys, values] = gradients_of(split_heads(of[0], heads), {of[1], of[2]}, of_mixed, {});
+    std::int64_t place = 0;
+    for (const torch::Tensor& one : {queries, keys, values})
+      result.narrow(2, width * place++, width).copy_(merged_heads(one));
+    return {result, torch::Tensor()};
   }
 };
 
@@ -43,19 +93,35 @@ c10::ScalarType type_for(const torch::Tensor& input) {
 
 }  // namespace
 
+AttentionInputs split_heads(const torch::Tensor& queries_keys_values, std::int64_t heads) {
+  const std::int64_t width = queries_keys_values.size(2) / 3;
+  const auto split = [&](std::int64_t which) {
+    return queries_keys_values.narrow(2, which * width, width).unflatten(2, {heads, width / heads}).transpose(1, 2);
+  };
+  return {split(0), split(1), split(2)};
+}
+
+torch::Tensor merged_heads(const torch::Tensor& heads) { return heads.transpose(1, 2).flatten(2); }
+
 torch::Tensor causal_attention(const AttentionInputs& inputs, std::optional<double> scale) {
   const auto& [queries, keys, values] = inputs;
   const std::int64_t heads = queries.size(1);
-  const bool is_short = queries.size(2) <= most_positions && keys.size(2) == queries.size(2);
-  if (!queries.device().is_cpu() || type_for(queries) != torch::kBFloat16 || !is_short ||
-      values.size(3) != queries.size(3) || !torch::GradMode::is_enabled())
+  if (!queries.device().is_cpu() || !has_gradients_in_fp32(type_for(queries), queries.size(2)) ||
+      keys.size(2) != queries.size(2) || values.size(3) != queries.size(3) || !torch::GradMode::is_enabled())
     return torch::scaled_dot_product_attention(queries, keys, values, /*attn_mask=*/{}, /*dropout_p=*/0,
                                                /*is_causal=*/true, scale, /*enable_gqa=*/keys.size(1) != heads);
   const auto prepared = [&](const torch::Tensor& tensor) {
     const torch::Tensor cast = tensor.to(torch::kBFloat16);
     return cast.size(1) == heads ? cast : cast.repeat_interleave(heads / cast.size(1), 1);
   };
-  return WithExactGradients::apply(prepared(queries), prepared(keys), prepared(values), scale);
+  return Attention::apply(prepared(queries), prepared(keys), prepared(values), scale);
+}
+
+torch::Tensor causal_self_attention(const torch::Tensor& queries_keys_values, std::int64_t heads) {
+  const c10::ScalarType type = type_for(queries_keys_values);
+  if (queries_keys_values.device().is_cpu() && (type == torch::kFloat32 || type == torch::kBFloat16))
+    return SelfAttention::apply(queries_keys_values.to(type).contiguous(), heads);
+  return merged_heads(causal_attention(split_heads(queries_keys_values, heads)));
 }
 
 }  // namespace penstock
