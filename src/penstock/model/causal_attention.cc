@@ -36,7 +36,7 @@ AttentionInputs gradients_of(const AttentionInputs& inputs, const Attended& atte
   return {queries, keys, values};
 }
 
-struct Attention : torch::autograd::Function<Attention> {
+struct AttentionNode : torch::autograd::Function<AttentionNode> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& queries,
                                const torch::Tensor& keys, const torch::Tensor& values, std::optional<double> scale) {
     const Attended found = attended({queries, keys, values}, scale);
@@ -58,7 +58,7 @@ struct Attention : torch::autograd::Function<Attention> {
   }
 };
 
-struct SelfAttention : torch::autograd::Function<SelfAttention> {
+struct SelfAttentionNode : torch::autograd::Function<SelfAttentionNode> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& queries_keys_values,
                                std::int64_t heads) {
     const Attended found = attended(split_heads(queries_keys_values, heads), {});
@@ -114,13 +114,13 @@ torch::Tensor causal_attention(const AttentionInputs& inputs, std::optional<doub
     const torch::Tensor cast = tensor.to(torch::kBFloat16);
     return cast.size(1) == heads ? cast : cast.repeat_interleave(heads / cast.size(1), 1);
   };
-  return Attention::apply(prepared(queries), prepared(keys), prepared(values), scale);
+  return AttentionNode::apply(prepared(queries), prepared(keys), prepared(values), scale);
 }
 
 torch::Tensor causal_self_attention(const torch::Tensor& queries_keys_values, std::int64_t heads) {
   const c10::ScalarType type = type_for(queries_keys_values);
   if (queries_keys_values.device().is_cpu() && (type == torch::kFloat32 || type == torch::kBFloat16))
-    return SelfAttention::apply(queries_keys_values.to(type).contiguous(), heads);
+    return SelfAttentionNode::apply(queries_keys_values.to(type).contiguous(), heads);
   return merged_heads(causal_attention(split_heads(queries_keys_values, heads)));
 }
 
