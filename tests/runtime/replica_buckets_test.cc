@@ -106,7 +106,7 @@ Trained train(Hosts hosts, int stages, const PipelineOptions& options, Sent& sen
 TEST(ReplicaBuckets, leave_while_the_backward_pass_goes_on) {
   Sent sent;
   train(Hosts::several, 1, {.micro_batches = 1}, sent);
-  EXPECT_EQ(sent.parts_before_first_layers, 2) << "those of the third and the second layer";
+  EXPECT_EQ(sent.parts_before_first_layers, 2) << "of the third and the second layer";
   EXPECT_EQ(sent.in_order.size(), 8U) << "parts and sums of three layers, and of the norm";
 }
 

@@ -174,7 +174,7 @@ TEST_P(DataPlaneConformance, knows_what_has_arrived) {
       transport.send(WorldRank(peer), tag(0), {{{torch::full({3}, peer), false}}});
     for (WorldRank peer(0); peer.value() < transport.size(); peer = peer.next()) {
       while (!transport.has_arrived(peer, tag(0))) std::this_thread::yield();
-      EXPECT_FALSE(transport.has_arrived(peer, tag(1))) << "which nobody sends";
+      EXPECT_FALSE(transport.has_arrived(peer, tag(1))) << "no rank sends it";
       transport.receive(peer, tag(0), "a message");
       EXPECT_FALSE(transport.has_arrived(peer, tag(0)));
     }

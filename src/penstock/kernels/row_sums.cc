@@ -34,7 +34,7 @@ PENSTOCK_FOR_EACH_PROCESSOR void add_up(const Rows& rows, float* sums) {
 }  // namespace
 
 torch::Tensor sum_of_rows(const torch::Tensor& rows, c10::ScalarType type) {
-  if (!rows.is_cpu() || rows.scalar_type() != torch::kBFloat16 || type != torch::kFloat || rows.stride(1) != 1)
+  if (!rows.is_cpu() || rows.scalar_type() != at::kBFloat16 || type != at::kFloat || rows.stride(1) != 1)
     return rows.sum(at::IntArrayRef{0}, /*keepdim=*/false, type);
   torch::Tensor sums = at::empty({rows.size(1)}, rows.options().dtype(type));
   add_up({rows.const_data_ptr<c10::BFloat16>(), rows.size(0), rows.size(1), rows.stride(0)}, sums.data_ptr<float>());
