@@ -4,48 +4,29 @@
 
 #include <ATen/ops/mm.h>
 
-#include "penstock/kernels/kernels.h"
-
-// LibTorch exports MKL's function, whose header it does not install; null in a LibTorch without MKL.
-extern "C" [[gnu::weak]] void cblas_gemm_bf16bf16f32(int layout, int transpose_a, int transpose_b, int m, int n, int k,
-                                                     float alpha, const void* a, int lda, const void* b, int ldb,
-                                                     float beta, float* c, int ldc);
+#include "penstock/kernels/bf16_product.h"
 
 namespace penstock::kernels {
 namespace {
 
-/// A matrix as BLAS takes it: row by row, or the transpose of such a one.
-struct BlasMatrix {
-  bool is_transposed = false;
-  std::int64_t row_length = 0;  // elements from one row in memory to the next
-};
-
-/// None if neither rows nor columns are contiguous.
-std::optional<BlasMatrix> blas_matrix(const torch::Tensor& matrix) {
+/// None for another type, and if neither rows nor columns are contiguous.
+std::optional<Bf16Matrix> bf16_matrix(const torch::Tensor& matrix) {
+  if (matrix.scalar_type() != torch::kBFloat16) return std::nullopt;
   const std::int64_t rows = matrix.size(0), columns = matrix.size(1);
-  if (matrix.stride(1) == 1 && matrix.stride(0) >= columns) return BlasMatrix{false, matrix.stride(0)};
-  if (matrix.stride(0) == 1 && matrix.stride(1) >= rows) return BlasMatrix{true, matrix.stride(1)};
+  const auto* first = matrix.const_data_ptr<c10::BFloat16>();
+  if (matrix.stride(1) == 1 && matrix.stride(0) >= columns) return Bf16Matrix{first, matrix.stride(0)};
+  if (matrix.stride(0) == 1 && matrix.stride(1) >= rows) return Bf16Matrix{first, matrix.stride(1), true};
   return std::nullopt;
 }
 
-bool has_amx() {
-  static const bool found = processor_has({"amx_bf16"});
-  return found;
-}
-
-/// Whether the sum was computed: not for tensors that MKL does not support, nor without AMX.
+/// Whether the sum was computed: not for tensors that the product does not support.
 bool add_in_fp32(const torch::Tensor& into, bool is_first, const torch::Tensor& a, const torch::Tensor& b) {
-  if (!has_amx() || cblas_gemm_bf16bf16f32 == nullptr || !into.device().is_cpu()) return false;
-  if (a.scalar_type() != torch::kBFloat16 || b.scalar_type() != torch::kBFloat16 || into.scalar_type() != torch::kFloat)
-    return false;
-  const std::optional<BlasMatrix> sum = blas_matrix(into), left = blas_matrix(a), right = blas_matrix(b);
-  if (into.numel() == 0 || a.size(1) == 0 || !sum || sum->is_transposed || !left || !right) return false;
-  constexpr int row_major = 101, plain = 111, transposed = 112;
-  const auto order = [](const BlasMatrix& matrix) { return matrix.is_transposed ? transposed : plain; };
-  const auto number = [](std::int64_t size) { return static_cast<int>(size); };
-  cblas_gemm_bf16bf16f32(row_major, order(*left), order(*right), number(into.size(0)), number(into.size(1)),
-                         number(a.size(1)), 1, a.data_ptr(), number(left->row_length), b.data_ptr(),
-                         number(right->row_length), is_first ? 0 : 1, into.data_ptr<float>(), number(sum->row_length));
+  if (!has_bf16_product() || !into.device().is_cpu() || into.scalar_type() != torch::kFloat) return false;
+  if (into.stride(1) != 1 || into.stride(0) < into.size(1)) return false;
+  const std::optional<Bf16Matrix> left = bf16_matrix(a), right = bf16_matrix(b);
+  if (into.numel() == 0 || a.size(1) == 0 || !left || !right) return false;
+  add_bf16_product({into.size(0), into.size(1), a.size(1)}, *left, *right,
+                   {into.data_ptr<float>(), into.stride(0), is_first});
   return true;
 }
 

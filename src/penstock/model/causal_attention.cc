@@ -1,25 +1,22 @@
 #include "penstock/model/causal_attention.h"
 
+#include <cmath>
+
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <torch/autograd.h>
+
+#include "penstock/kernels/bf16_product.h"
 
 namespace penstock {
 namespace {
 
-constexpr std::int64_t most_positions = 512;
+using kernels::Attended;
 
-bool has_gradients_in_fp32(c10::ScalarType type, std::int64_t positions) {
-  return type == torch::kBFloat16 && positions <= most_positions;
-}
-
-/// What LibTorch's kernel for CPUs saves for the backward pass.
-struct Attended {
-  torch::Tensor mixed;  // [n, heads, T, size]
-  torch::Tensor sums;   // of exponentials, their logarithms
-};
+constexpr std::int64_t most_positions_in_fp32 = 512;
 
 Attended attended(const AttentionInputs& inputs, std::optional<double> scale) {
   auto [mixed, sums] =
@@ -28,12 +25,22 @@ Attended attended(const AttentionInputs& inputs, std::optional<double> scale) {
   return {mixed, sums};
 }
 
-AttentionInputs gradients_of(const AttentionInputs& inputs, const Attended& attended, const torch::Tensor& of_mixed,
-                             std::optional<double> scale) {
-  auto [queries, keys, values] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      of_mixed, inputs.queries, inputs.keys, inputs.values, attended.mixed, attended.sums, /*dropout_p=*/0,
+/// Overwrites `gradients`.
+void compute_gradients(AttentionInputs inputs, Attended saved, torch::Tensor of_mixed, std::optional<double> scale,
+                       const AttentionInputs& gradients) {
+  if (kernels::has_attention_gradients(inputs, of_mixed)) {
+    const double usual = 1 / std::sqrt(static_cast<double>(inputs.queries.size(3)));
+    return kernels::attention_gradients(inputs, saved, of_mixed, scale.value_or(usual), gradients);
+  }
+  if (inputs.queries.scalar_type() == torch::kBFloat16 && inputs.queries.size(2) <= most_positions_in_fp32)
+    for (torch::Tensor* each : {&inputs.queries, &inputs.keys, &inputs.values, &saved.mixed, &of_mixed})
+      *each = each->to(torch::kFloat32);
+  const auto [queries, keys, values] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      of_mixed, inputs.queries, inputs.keys, inputs.values, saved.mixed, saved.sums, /*dropout_p=*/0,
       /*is_causal=*/true, /*attn_mask=*/{}, scale);
-  return {queries, keys, values};
+  gradients.queries.copy_(queries);
+  gradients.keys.copy_(keys);
+  gradients.values.copy_(values);
 }
 
 struct AttentionNode : torch::autograd::Function<AttentionNode> {
@@ -48,13 +55,11 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& output_gradients) {
     if (!output_gradients.front().defined()) return torch::autograd::variable_list(4);
-    torch::autograd::variable_list of = context->get_saved_variables();
-    const c10::ScalarType type = of[0].scalar_type();
-    for (torch::Tensor& one : of) one = one.to(torch::kFloat32);
-    const auto [queries, keys, values] =
-        gradients_of({of[0], of[1], of[2]}, {of[3], of[4]}, output_gradients.front().to(torch::kFloat32),
-                     context->saved_data["scale"].toOptional<double>());
-    return {queries.to(type), keys.to(type), values.to(type), {}};
+    const torch::autograd::variable_list of = context->get_saved_variables();
+    const AttentionInputs gradients{at::empty_like(of[0]), at::empty_like(of[1]), at::empty_like(of[2])};
+    compute_gradients({of[0], of[1], of[2]}, {of[3], of[4]}, output_gradients.front(),
+                      context->saved_data["scale"].toOptional<double>(), gradients);
+    return {gradients.queries, gradients.keys, gradients.values, {}};
   }
 };
 
@@ -70,17 +75,12 @@ struct SelfAttentionNode : torch::autograd::Function<SelfAttentionNode> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& output_gradients) {
     if (!output_gradients.front().defined()) return torch::autograd::variable_list(2);
-    torch::autograd::variable_list of = context->get_saved_variables();
-    of.push_back(output_gradients.front());
-    const std::int64_t heads = context->saved_data["heads"].toInt(), width = of[0].size(2) / 3;
+    const torch::autograd::variable_list of = context->get_saved_variables();
+    const std::int64_t heads = context->saved_data["heads"].toInt();
+    const torch::Tensor& dy = output_gradients.front();
+    const torch::Tensor of_mixed = dy.unflatten(2, {heads, dy.size(2) / heads}).transpose(1, 2);
     torch::Tensor result = at::empty_like(of[0]);
-    if (has_gradients_in_fp32(of[0].scalar_type(), of[0].size(1)))
-      for (torch::Tensor& one : of) one = one.to(torch::kFloat32);
-    const torch::Tensor of_mixed = of[3].view({of[3].size(0), of[3].size(1), heads, width / heads}).transpose(1, 2);
-    const auto [queries, keys, values] = gradients_of(split_heads(of[0], heads), {of[1], of[2]}, of_mixed, {});
-    std::int64_t place = 0;
-    for (const torch::Tensor& one : {queries, keys, values})
-      result.narrow(2, width * place++, width).copy_(merged_heads(one));
+    compute_gradients(split_heads(of[0], heads), {of[1], of[2]}, of_mixed, {}, split_heads(result, heads));
     return {result, torch::Tensor()};
   }
 };
@@ -106,8 +106,10 @@ torch::Tensor merged_heads(const torch::Tensor& heads) { return heads.transpose(
 torch::Tensor causal_attention(const AttentionInputs& inputs, std::optional<double> scale) {
   const auto& [queries, keys, values] = inputs;
   const std::int64_t heads = queries.size(1);
-  if (!queries.device().is_cpu() || !has_gradients_in_fp32(type_for(queries), queries.size(2)) ||
-      keys.size(2) != queries.size(2) || values.size(3) != queries.size(3) || !torch::GradMode::is_enabled())
+  const bool has_own_gradients = type_for(queries) == torch::kBFloat16 &&
+                                 (kernels::has_bf16_product() || queries.size(2) <= most_positions_in_fp32);
+  if (!queries.device().is_cpu() || !has_own_gradients || keys.size(2) != queries.size(2) ||
+      values.size(3) != queries.size(3) || !torch::GradMode::is_enabled())
     return torch::scaled_dot_product_attention(queries, keys, values, /*attn_mask=*/{}, /*dropout_p=*/0,
                                                /*is_causal=*/true, scale, /*enable_gqa=*/keys.size(1) != heads);
   const auto prepared = [&](const torch::Tensor& tensor) {

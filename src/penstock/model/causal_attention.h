@@ -5,19 +5,16 @@
 #include <optional>
 
 #include "penstock/base/tensor.h"
+#include "penstock/kernels/attention_gradients.h"
 
 namespace penstock {
-
-/// Queries, keys and values, [n, heads, T, size] each.
-struct AttentionInputs {
-  torch::Tensor queries, keys, values;
-};
 
 /// torch::scaled_dot_product_attention with is_causal, without dropout: [n, heads, T, size]. There may be fewer heads of
 /// keys and values, each for several of the queries. `scale`: 1 / sqrt(size) unless given.
 ///
-/// In bf16 on the CPU the gradients of up to 512 positions are computed in fp32, from values saved in bf16: LibTorch's
-/// backward pass in bf16 makes many small products, each of which costs more to begin than to compute.
+/// Gradients in bf16 on the CPU are computed by attention_gradients(), or without AMX in fp32 up to 512 positions, from
+/// values saved in bf16: LibTorch's backward pass in bf16 makes many small products, each of which costs more to begin
+/// than to compute.
 torch::Tensor causal_attention(const AttentionInputs& inputs, std::optional<double> scale = {});
 
 /// The same between the layouts of linear layers: from queries, keys and values side by side, [n, T, 3 * heads * size],
