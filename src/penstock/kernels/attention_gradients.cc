@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <c10/util/BFloat16.h>
 
 #include "penstock/kernels/bf16_product.h"
@@ -32,6 +33,7 @@ struct Positions {
   Bf16Matrix transposed() const { return {first, distance, /*is_transposed=*/true}; }
 };
 
+/// of_x is the gradient of x.
 struct Head {
   std::int64_t length, size;  // positions, and numbers of each
   float scale;
@@ -40,7 +42,7 @@ struct Head {
   Positions<BFloat16> of_queries, of_keys, of_values;
 };
 
-/// Memory that all heads use, row by row.
+/// Memory for one head after the other, row by row.
 struct Scratch {
   std::vector<float> scores, of_weights;     // a block's rows of Q K^T and dP
   std::vector<BFloat16> weights, of_scores;  // P and scale dS
@@ -151,32 +153,35 @@ bool has_attention_gradients(const AttentionInputs& inputs, const torch::Tensor&
 
 void attention_gradients(const AttentionInputs& inputs, const Attended& attended, const torch::Tensor& output_gradient,
                          double scale, const AttentionInputs& gradients) {
-  const std::int64_t length = inputs.queries.size(2), size = inputs.queries.size(3);
-  Scratch scratch(length, size);
-  for (std::int64_t n = 0; n < inputs.queries.size(0); ++n)
-    for (std::int64_t h = 0; h < inputs.queries.size(1); ++h) {
-      const auto place_in = [&](const torch::Tensor& of) { return n * of.stride(0) + h * of.stride(1); };
-      const auto read = [&](const torch::Tensor& of) {
-        return Positions<const BFloat16>{of.const_data_ptr<BFloat16>() + place_in(of), of.stride(2)};
-      };
-      const auto written = [&](const torch::Tensor& of) {
-        return Positions<BFloat16>{of.data_ptr<BFloat16>() + place_in(of), of.stride(2)};
-      };
-      const torch::Tensor& sums = attended.sums;
-      compute({length,
-               size,
-               static_cast<float>(scale),
-               read(inputs.queries),
-               read(inputs.keys),
-               read(inputs.values),
-               read(attended.mixed),
-               read(output_gradient),
-               {sums.const_data_ptr<float>() + place_in(sums), sums.stride(2)},
-               written(gradients.queries),
-               written(gradients.keys),
-               written(gradients.values)},
-              scratch);
-    }
+  const std::int64_t heads = inputs.queries.size(1), length = inputs.queries.size(2), size = inputs.queries.size(3);
+  const auto head = [&](std::int64_t number) {
+    const auto place_in = [&](const torch::Tensor& of) {
+      return number / heads * of.stride(0) + number % heads * of.stride(1);
+    };
+    const auto read = [&](const torch::Tensor& of) {
+      return Positions<const BFloat16>{of.const_data_ptr<BFloat16>() + place_in(of), of.stride(2)};
+    };
+    const auto written = [&](const torch::Tensor& of) {
+      return Positions<BFloat16>{of.data_ptr<BFloat16>() + place_in(of), of.stride(2)};
+    };
+    const torch::Tensor& sums = attended.sums;
+    return Head{.length = length,
+                .size = size,
+                .scale = static_cast<float>(scale),
+                .queries = read(inputs.queries),
+                .keys = read(inputs.keys),
+                .values = read(inputs.values),
+                .output = read(attended.mixed),
+                .of_output = read(output_gradient),
+                .sums = {sums.const_data_ptr<float>() + place_in(sums), sums.stride(2)},
+                .of_queries = written(gradients.queries),
+                .of_keys = written(gradients.keys),
+                .of_values = written(gradients.values)};
+  };
+  at::parallel_for(0, inputs.queries.size(0) * heads, 1, [&](std::int64_t begin, std::int64_t end) {
+    Scratch scratch(length, size);
+    for (std::int64_t number = begin; number < end; ++number) compute(head(number), scratch);
+  });
 }
 
 }  // namespace penstock::kernels
