@@ -42,6 +42,12 @@ class Verdict(unittest.TestCase):
         self.assertEqual(verdict([slower, slower]), "slower")
         self.assertEqual(verdict([slower, equal]), "equal")
 
+    def test_only_pairs_that_agree_fail(self):
+        slower, mixed = Round([10] * 5, [9.69] * 5), Round([10] * 5, [9, 9, 9, 9, 10.1])
+        self.assertEqual(verdict([mixed]), "again")
+        for rounds in ([slower, mixed], [mixed, slower], [mixed, mixed]):
+            self.assertEqual(verdict(rounds), "unclear")
+
     def test_a_ratio_is_of_a_pair(self):
         """A machine that slows down between pairs slows both builds down."""
         drifting = [10, 20, 30, 40, 50]
