@@ -46,7 +46,10 @@ TEST(CausalAttentionOfBf16, has_libtorchs_values_and_gradients_that_are_as_exact
         const Attended libtorch = attended(inputs, torch::kBFloat16, /*by_libtorch=*/true, scale);
         const Attended exact = attended(inputs, torch::kFloat64, /*by_libtorch=*/true, scale);
         EXPECT_TRUE(torch::equal(own.mixed, libtorch.mixed));
-        EXPECT_LE(error(own, exact), 1.25 * error(libtorch, exact)) << key_heads << " heads of keys";
+        // At nine positions LibTorch is a little more exact.
+        EXPECT_LE(error(own, exact), (positions == 9 ? 1.25 : 1.05) * error(libtorch, exact))
+            << key_heads << " heads of keys";
+        EXPECT_LT(error(own, exact), positions == 9 ? 0.5 : 2.0) << "gradients in bf16 are rounded to 8 bits";
         for (std::size_t i = 0; i < 3; ++i) {
           EXPECT_TRUE(torch::allclose(own.gradients[i].to(torch::kFloat64), exact.gradients[i], 0.02, 0.05)) << i;
           EXPECT_EQ(own.gradients[i].scalar_type(), torch::kBFloat16);

@@ -59,7 +59,7 @@ struct Scratch {
   }
 };
 
-/// One row of the block. Numbers from `visible` to `count` are those of later positions.
+/// One row of the block. Numbers from `visible` to `count` belong to later positions.
 struct Row {
   float* scores;
   float* of_weights;

@@ -9,8 +9,6 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <torch/autograd.h>
 
-#include "penstock/kernels/bf16_product.h"
-
 namespace penstock {
 namespace {
 
@@ -106,9 +104,7 @@ torch::Tensor merged_heads(const torch::Tensor& heads) { return heads.transpose(
 torch::Tensor causal_attention(const AttentionInputs& inputs, std::optional<double> scale) {
   const auto& [queries, keys, values] = inputs;
   const std::int64_t heads = queries.size(1);
-  const bool has_own_gradients = type_for(queries) == torch::kBFloat16 &&
-                                 (kernels::has_bf16_product() || queries.size(2) <= most_positions_in_fp32);
-  if (!queries.device().is_cpu() || !has_own_gradients || keys.size(2) != queries.size(2) ||
+  if (!queries.device().is_cpu() || type_for(queries) != torch::kBFloat16 || keys.size(2) != queries.size(2) ||
       values.size(3) != queries.size(3) || !torch::GradMode::is_enabled())
     return torch::scaled_dot_product_attention(queries, keys, values, /*attn_mask=*/{}, /*dropout_p=*/0,
                                                /*is_causal=*/true, scale, /*enable_gqa=*/keys.size(1) != heads);

@@ -122,8 +122,8 @@ class DataPlane {
   /// cancelled.
   virtual Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) = 0;
 
-  /// Whether receive() would return this message without a wait. Never true for messages in device channels, of which
-  /// the host does not know, and none after an abort.
+  /// Whether receive() would return this message without a wait. False for messages in device channels, of which the
+  /// host does not know, and after an abort.
   virtual bool has_arrived(WorldRank from, const Tag& tag) = 0;
 
   /// Waits until the work is done that is queued on a stream of this rank's device, and watches the other ranks

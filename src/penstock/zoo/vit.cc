@@ -8,6 +8,7 @@
 #include <torch/nn/modules/normalization.h>
 
 #include "penstock/base/error.h"
+#include "penstock/model/causal_attention.h"
 
 namespace penstock {
 namespace {
@@ -54,9 +55,8 @@ auto vit_norm(std::int64_t width) {
 
 /// Queries, keys and values [n, T, 3 * width] to [n, T, width]: every position attends to all.
 torch::Tensor attend(const torch::Tensor& x, std::int64_t heads) {
-  const auto parts = x.view({x.size(0), x.size(1), 3, heads, x.size(2) / 3 / heads}).permute({2, 0, 3, 1, 4});
-  const torch::Tensor mixed = torch::scaled_dot_product_attention(parts[0], parts[1], parts[2]);
-  return mixed.transpose(1, 2).reshape({x.size(0), x.size(1), x.size(2) / 3});
+  const auto [queries, keys, values] = split_heads(x, heads);
+  return merged_heads(torch::scaled_dot_product_attention(queries, keys, values));
 }
 
 struct VitAttention : Cell {
